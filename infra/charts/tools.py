@@ -18,10 +18,9 @@ from typing import Any
 
 import yaml
 
-from slackwater.dev.errors import DevStackUnavailableError
 from slackwater.dev.java import JarSet, ensure_jars, ivy_fetch, parse_manifest
 from slackwater.dev.programs import find_java
-from slackwater.protocol import user_cache
+from slackwater.protocol import UnavailableError, user_cache
 
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 API_SERVER = "k8s.io/kubernetes/cmd/kube-apiserver"
@@ -139,7 +138,7 @@ def strimzi_schemas() -> dict[str, Schema]:
     """
     try:
         java, jars = find_java(), _strimzi_jars()
-    except DevStackUnavailableError as error:
+    except UnavailableError as error:
         raise MissingToolError(str(error)) from error
     if java.version.major < STRIMZI_JAVA:
         found = f"this is {java.version.text}"

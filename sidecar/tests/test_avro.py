@@ -80,7 +80,7 @@ def test_a_registry_that_is_away_is_left_alone_for_a_while_and_then_asked_again(
     def away(value: bytes | None) -> bytes:
         calls.append(clock.seconds)
         if clock.seconds < 1:
-            raise RegistryUnavailableError("http://r", 1, "down")
+            raise RegistryUnavailableError("http://r", "down")
         return b"1"
 
     values, messages = AvroValues(away, "http://r", clock), [message(b"{}"), message(AVRO)]

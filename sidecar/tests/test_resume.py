@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.cuts import CutLogReplacedError, CutLogTruncatedError, InMemoryCutLog
+from slackwater.cuts import CutLogReplacedError, InMemoryCutLog, RecordsGoneError
 from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
@@ -128,7 +128,7 @@ def test_a_log_that_has_lost_all_its_cuts_is_no_beginning() -> None:
     log = InMemoryCutLog("inv")
     log.append([cut(1), cut(2)])
     log.delete_before(2)
-    with pytest.raises(CutLogTruncatedError, match="it starts at 2"):
+    with pytest.raises(RecordsGoneError, match="it starts at 2"):
         resume(log, 1)
 
 

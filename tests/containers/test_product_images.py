@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from slackwater.client import ClientError, TopicOutput, read_views
+from slackwater.client import TopicOutput, read_views
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
 from slackwater.dev.loopback import free_port
 from slackwater.dev.server import Deadline
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import KafkaSettings, SlackwaterError
 from slackwater_lab.servers.containers import ContainerImages
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def documents(bootstrap: str) -> list[dict[str, Any]]:
     output = TopicOutput(KafkaSettings(bootstrap), "orders")
     try:
         found = read_views([output]).documents
-    except ClientError:  # the pipeline has made nothing yet
+    except SlackwaterError:  # the pipeline has made nothing yet
         return []
     finally:
         output.close()

@@ -12,15 +12,11 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli import main
-from slackwater.client import (
-    ClientUnavailableError,
-    OutputTopics,
-    TransactionalConsumer,
-    TransactionalProducer,
-)
+from slackwater.client import OutputTopics, TransactionalConsumer, TransactionalProducer
 from slackwater.protocol import (
     KafkaSettings,
     SystemClock,
+    UnavailableError,
 )
 from slackwater.protocol.keys import (
     cut_log_topic,
@@ -125,7 +121,7 @@ def test_every_role_works_with_its_list(
         return KafkaSettings(servers.kafka.bootstrap_for("scram"), servers.options(user, "scram"))
 
     admin, in_redis = servers.admin, documented_users()
-    with pytest.raises(ClientUnavailableError), TransactionalProducer(kafka("billing"), "billing"):
+    with pytest.raises(UnavailableError), TransactionalProducer(kafka("billing"), "billing"):
         pytest.fail("it has opened without rights")
     for role, (kind, *_) in ROLES.items():
         servers.grant(role, rights_of(role, capsys))

@@ -27,8 +27,6 @@ from slackwater.cli import main
 from slackwater.client import (
     ByUnit,
     ChangeTopics,
-    ClientConfigError,
-    ClientUnavailableError,
     ConsumerSettings,
     OutputTopics,
     PipelineViews,
@@ -48,6 +46,7 @@ from slackwater.pipeline.leases import LeaseHolder
 from slackwater.pipeline.rights import rights_of as rights_of_pipeline
 from slackwater.protocol import (
     CommitPosition,
+    ConfigError,
     KafkaSettings,
     Lease,
     PipelineReport,
@@ -55,6 +54,7 @@ from slackwater.protocol import (
     Servers,
     SourceTopics,
     SystemClock,
+    UnavailableError,
 )
 from slackwater.protocol.keys import (
     LEASES_TOPIC,
@@ -383,7 +383,7 @@ def pipeline(world: World) -> Trial:
     seen = world.running.enter_context(closing(TopicOutput(world.plain, world.name)))
 
     def is_visible() -> bool:
-        with suppress(ClientConfigError, ClientUnavailableError):
+        with suppress(ConfigError, UnavailableError):
             return seen.newest() is not None
         return False
 

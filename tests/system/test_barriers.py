@@ -23,7 +23,6 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.client import (
-    ClientError,
     ReadLevel,
     StateNotKeptError,
     TopicOutput,
@@ -35,7 +34,7 @@ from slackwater.client import (
     wait_visible,
 )
 from slackwater.dev import DevStack
-from slackwater.protocol import CommitPosition, KafkaSettings
+from slackwater.protocol import CommitPosition, KafkaSettings, SlackwaterError
 from slackwater_lab.database import current_lsn
 from slackwater_lab.programs import Product, slackwater_command, write_run_settings
 from slackwater_lab.watching import read_cuts
@@ -153,7 +152,7 @@ class Pair:
         def is_there() -> bool:
             try:
                 return all(output.newest() is not None for output in self.outputs)
-            except ClientError:  # nobody has made the topics yet
+            except SlackwaterError:  # nobody has made the topics yet
                 return False
 
         assert self.product.wait_until(is_there, SECONDS.total_seconds())

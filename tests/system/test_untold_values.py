@@ -13,9 +13,9 @@ from confluent_kafka import TopicPartition
 
 from slackwater.cli import main
 from slackwater.dev import DevStack
-from slackwater.engine.errors import PackingError
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.pack.table import TablePacker
+from slackwater.protocol import InputError
 from slackwater.sql.catalog import Catalog, Table
 from slackwater.sql.column_type import TypeKind
 from slackwater.sql.compiler import compile_pipeline
@@ -119,7 +119,7 @@ def test_no_row_is_deleted_whose_key_the_database_has_not_told(
         assert len(deletes) == 2, "the second statement is a delete and an insert"
         for each in deletes:
             before = json.dumps(each["before"]).encode()
-            with pytest.raises(PackingError, match="but column other: its REPLICA IDENTITY is another index"):
+            with pytest.raises(InputError, match="but column other: its REPLICA IDENTITY is another index"):
                 packer.add("d", 100, before, None)
         refused.append(declared)
     assert len(refused) > 30

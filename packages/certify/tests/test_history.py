@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_certify.errors import CertifyInputError
+from slackwater_certify.errors import CertifyError
 from slackwater_certify.history import CommittedTransaction, History
 from slackwater_certify.view import read_tables
 
@@ -156,7 +156,7 @@ def test_records_with_schemas_are_read_by_their_payload() -> None:
 
 
 def test_a_record_that_is_no_change_event_is_named() -> None:
-    with pytest.raises(CertifyInputError, match="inv/0/7"):
+    with pytest.raises(CertifyError, match="inv/0/7"):
         History(TABLES).add_row(b'{"op":1}', "inv/0/7")
 
 
@@ -173,11 +173,11 @@ def test_a_record_that_is_no_change_event_is_named() -> None:
     ids=["nested", "no text", "negative", "no digit", "long", "list as key"],
 )
 def test_a_damaged_change_event_is_named(value: bytes) -> None:
-    with pytest.raises(CertifyInputError, match="inv/0/7"):
+    with pytest.raises(CertifyError, match="inv/0/7"):
         History(TABLES).add_row(value, "inv/0/7")
 
 
 @pytest.mark.parametrize("value", [b'{"a":' * 50_000, b'{"status":"\xff"}', b'{"status":"END","id":"7:x"}'])
 def test_a_damaged_transaction_record_is_named(value: bytes) -> None:
-    with pytest.raises(CertifyInputError, match="t/0/7"):
+    with pytest.raises(CertifyError, match="t/0/7"):
         History(TABLES).add_transaction_record(value, "t/0/7")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_certify.errors import CertifyConfigError, CertifyInputError
+from slackwater_certify.errors import CertifyConfigError, CertifyError
 from slackwater_certify.history import History
 from slackwater_certify.replay import Replay
 from slackwater_certify.view import read_tables
@@ -116,7 +116,7 @@ def test_a_change_of_one_of_several_rows_that_does_not_say_which_is_refused(reco
     records.add("d", {"id": 2, "v": None}, None)
     records.commit()
 
-    with pytest.raises(CertifyInputError, match="one of several rows"):
+    with pytest.raises(CertifyError, match="one of several rows"):
         records.rows()
 
 

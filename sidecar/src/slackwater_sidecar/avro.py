@@ -9,9 +9,9 @@ from confluent_kafka import Message
 
 from slackwater.cdc import WireFormatError
 from slackwater.cdc.avro import MAGIC, ToJson
-from slackwater.kafka.registry import RegistryError, avro_to_json
+from slackwater.kafka.registry import RegistryUnavailableError, avro_to_json
 from slackwater.kafka.registry.client import Get, over_http
-from slackwater.protocol import Clock
+from slackwater.protocol import Clock, ConfigError
 from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.settings import SidecarSettings
 
@@ -61,7 +61,7 @@ class AvroValues:
             where = message.topic(), message.partition(), message.offset()
             logger.warning("cannot be read: %s/%s, offset %s: %s", *where, error)
             return value
-        except RegistryError as error:
+        except (ConfigError, RegistryUnavailableError) as error:
             self._ask_again_at = now + _PAUSE_SECONDS
             raise SchemasUnavailableError(self._address, str(error)) from error
 

@@ -53,7 +53,7 @@ class LoggedDecisions:
         The first call also returns what was decided shortly before the newest cut.
 
         Raises:
-            slackwater.cuts.CutLogError: the log cannot be read.
+            CutLogUnavailableError, StateError: the log cannot be read.
         """
         end = self._log.end()
         if end <= self._read_to:
@@ -150,9 +150,9 @@ def resume(log: CutLog, timeline: int) -> Resumption:
         timeline: At least this one; one that is newer than everything in the log begins at its newest cut.
 
     Raises:
-        CutLogTruncatedError: the log has lost all of its cuts.
+        RecordsGoneError: the log has lost all of its cuts.
         CutLogReplacedError: it begins in the middle.
-        CutLogError: the log cannot be read.
+        CutLogUnavailableError, StateError: the log cannot be read.
     """
     newest = _highest(log)
     if newest is not None:

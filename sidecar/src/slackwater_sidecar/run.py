@@ -72,7 +72,7 @@ def run_sidecars(
     Raises:
         ConfigError: nobody can listen there, or a certificate cannot be used.
         SlackwaterError: the only source cannot be followed; the message says what to do.
-        slackwater.cuts.CutLogError: its cut log is broken.
+        StateError: its cut log is broken.
         SlackwaterError: all have ended, and some of several could not be followed.
     """
     threads = [_SourceThread(each, stop, on_status, telemetry) for each in settings]
@@ -135,7 +135,7 @@ def follow_source(
 
     Raises:
         SlackwaterError: the source cannot be followed; the message says what to do.
-        slackwater.cuts.CutLogError: the cut log is broken.
+        StateError: the cut log is broken.
     """
     follower = _Follower(settings, stop, monitor, on_status)
     try:

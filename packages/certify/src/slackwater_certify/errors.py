@@ -4,7 +4,6 @@
 
     CertifyError
     ├── CertifyConfigError        the specification, or a file that it names, cannot be used   exit code 2
-    ├── CertifyInputError         a record of the source's topics is not a Debezium record
     └── CertifyUnavailableError   a topic, table or folder cannot be read
 """
 
@@ -30,10 +29,6 @@ class CertifyConfigError(CertifyError):
     exit_code = 2
 
 
-class CertifyInputError(CertifyError):
-    """A record of a data topic or of the transaction topic does not have Debezium's form."""
-
-
 class CertifyUnavailableError(CertifyError):
     """Something that holds an output or a history does not answer or does not exist."""
 
@@ -53,9 +48,9 @@ def keyless_identity(table: str) -> CertifyConfigError:
     )
 
 
-def malformed(place: str, problem: str, value: str) -> CertifyInputError:
+def malformed(place: str, problem: str, value: str) -> CertifyError:
     """Returns the error for a record at ``topic/partition/offset``, given the beginning of its value."""
-    return CertifyInputError(
+    return CertifyError(
         f"record {place} is not a Debezium record in JSON ({problem}): {value}",
         "the connector needs the JSON converter and provide.transaction.metadata=true",
     )

@@ -138,7 +138,7 @@ class History:
         """Takes a record of a data topic; tombstones are not wanted.
 
         Raises:
-            CertifyInputError: no change event.
+            CertifyError: no change event.
         """
         event = _decode_change(value, place)
         source = event.source
@@ -162,7 +162,7 @@ class History:
         """Takes a record of the transaction topic: the first END of a transaction, and its largest counts.
 
         Raises:
-            CertifyInputError: no such record.
+            CertifyError: no such record.
         """
         record = _decode_transaction(value, place)
         if record.status != "END" or record.id is None:

@@ -154,7 +154,7 @@ def _taken(rows: list[Values], change: RowChange) -> Values | None:
     IDENTITY FULL, or PostgreSQL would refuse the change, so the old row tells which of them it is.
 
     Raises:
-        CertifyInputError: none of several rows is the old one.
+        CertifyError: none of several rows is the old one.
     """
     if change.before in rows:
         rows.reverse()

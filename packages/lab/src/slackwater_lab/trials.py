@@ -9,8 +9,6 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from slackwater.client import ClientError
-from slackwater.cuts import MarkersError
 from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock
 from slackwater.protocol.rights import Right
 from slackwater_lab.errors import ProgramEndedError, WorkRefusedError
@@ -26,10 +24,8 @@ _REFUSALS = ("authorization failed", "not authorized", "not allowed", "authoriza
 
 
 _FAILURES = (
-    ClientError,
     KafkaException,
     WorkRefusedError,
-    MarkersError,
     SlackwaterError,
     ProgramEndedError,
 )

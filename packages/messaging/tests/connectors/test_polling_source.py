@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater.dev import ConnectMode, DevStackUnavailableError, KafkaBroker
+from slackwater.dev import ConnectMode, KafkaBroker
+from slackwater.protocol import UnavailableError
 from slackwater_lab.messaging.connectors import Ends, StatementLog, open_worker, polling_source
 from slackwater_lab.messaging.sending.world import World
 
@@ -185,7 +186,7 @@ def test_a_worker_that_is_killed_while_kafka_is_away_loses_rows_that_it_had_take
 def test_exactly_once_is_refused(world: World, ends: Ends, tmp_path: Path) -> None:
     connector = {**Table(world).source(ends), "exactly.once.support": "required"}
     opened = open_worker(tmp_path, ends, connector, mode=ConnectMode.EXACTLY_ONCE)
-    with pytest.raises(DevStackUnavailableError, match="exactly-once"), opened:
+    with pytest.raises(UnavailableError, match="exactly-once"), opened:
         pass
 
 

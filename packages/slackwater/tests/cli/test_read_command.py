@@ -18,10 +18,10 @@ from slackwater.cli.pipeline_outputs import (
     names_in_outputs,
     open_outputs,
 )
-from slackwater.client import ClientConfigError, ViewSnapshot, VisibleCommit
+from slackwater.client import ViewSnapshot, VisibleCommit
 from slackwater.cuts import InMemoryPipelineLog
 from slackwater.outputs import SinkKind
-from slackwater.protocol import CommitPosition, InputError
+from slackwater.protocol import CommitPosition, ConfigError, InputError
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import KafkaSection, Settings
 from slackwater_lab.fakes.topics import REGISTRATION
@@ -62,11 +62,11 @@ def test_a_pipeline_that_nobody_has_registered_is_an_error_with_what_may_be_mean
 
     def fail(name: str, problem: str) -> None:
         with open_outputs(settings, [NamedPipeline(name, "kafka")]):
-            raise ClientConfigError(problem, "check it")
+            raise ConfigError(problem, "check it")
 
     with pytest.raises(InputError, match=r"unknown pipeline 'ordrs'; did you mean orders\?"):
         fail("ordrs", "no pipeline 'ordrs' has written to this Kafka")
-    with pytest.raises(ClientConfigError, match="the topic is compacted"):
+    with pytest.raises(ConfigError, match="the topic is compacted"):
         fail("orders", "the topic is compacted")
 
 

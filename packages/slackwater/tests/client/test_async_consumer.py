@@ -25,8 +25,6 @@ from slackwater.client import (
     AsyncTransactionalConsumer,
     ByPartition,
     ByUnit,
-    ClientConfigError,
-    ClientUnavailableError,
     ConsumerSettings,
     OutputTopics,
     Share,
@@ -37,7 +35,7 @@ from slackwater.client.async_consumer import _ConsumerThread, _HeldConsumer
 from slackwater.client.broker import Stored
 from slackwater.client.finishing import finished
 from slackwater.client.memory import MemoryBroker, MemoryMember, MemoryReader
-from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater.protocol import ConfigError, KafkaSettings, SystemClock, UnavailableError
 from slackwater_lab.fakes.outputs import OutputWriter, Ticking, World
 
 LONG, NOTHING = timedelta(minutes=5), timedelta(0)
@@ -176,7 +174,7 @@ def test_a_streamed_transaction_is_iterated_on_after_callers_were_cancelled(memo
         async with consumer(memory, output, max_bytes=20_000) as member:
             large = await got(member)
             assert large.is_streamed
-            with pytest.raises(ClientConfigError, match="too large to be held in memory"):
+            with pytest.raises(ConfigError, match="too large to be held in memory"):
                 iter(large)
             records = aiter(large)
             keys: list[bytes | None] = []
@@ -264,11 +262,11 @@ def test_a_closed_consumer_says_so(memory: World) -> None:
         await member.close()
         await member.close()
         for call in (member.poll(NOTHING), member.commit(), member.seek(1), member.offsets()):
-            with pytest.raises(ClientConfigError, match="the consumer is closed"):
+            with pytest.raises(ConfigError, match="the consumer is closed"):
                 await call
         unused = consumer(memory, written(memory, 1))
         await unused.close()
-        with pytest.raises(ClientConfigError, match="the consumer is closed"):
+        with pytest.raises(ConfigError, match="the consumer is closed"):
             await unused.poll(NOTHING)
         await until(lambda: consumer_threads() == 0)
 
@@ -281,7 +279,7 @@ def consumer_threads() -> int:
 
 def test_a_consumer_that_cannot_begin_leaves_no_thread(memory: World) -> None:
     async def act() -> None:
-        with pytest.raises(ClientConfigError, match="max_bytes is -1"):
+        with pytest.raises(ConfigError, match="max_bytes is -1"):
             async with consumer(memory, written(memory, 1), max_bytes=-1):
                 raise AssertionError
         await until(lambda: consumer_threads() == 0)
@@ -295,12 +293,12 @@ def test_a_consumer_that_cannot_begin_tries_it_once(memory: World) -> None:
 
         def member(self, *_: Any) -> MemoryMember:
             self.tries += 1
-            raise ClientUnavailableError("Kafka does not answer", "")
+            raise UnavailableError("Kafka does not answer", "")
 
     async def act() -> None:
         output = written(memory, 1)
         memory.kafka = broker = Away()
-        with pytest.raises(ClientUnavailableError):
+        with pytest.raises(UnavailableError):
             async with consumer(memory, output):
                 raise AssertionError
         await until(lambda: consumer_threads() == 0)
@@ -389,13 +387,13 @@ def test_what_goes_wrong_in_the_group_while_nobody_asks_is_told_to_the_next_who_
 
             def refuse(self: MemoryMember, seconds: float) -> None:
                 is_asked.set()
-                raise ClientUnavailableError("Kafka refuses", "")
+                raise UnavailableError("Kafka refuses", "")
 
             with monkeypatch.context() as broken:
                 broken.setattr(MemoryMember, "poll", refuse)
                 await until(is_asked.is_set)
             member._thread.submit(_HeldConsumer.take_back)  # noqa: SLF001 - as for a caller who was cancelled
-            with pytest.raises(ClientUnavailableError, match="Kafka refuses"):
+            with pytest.raises(UnavailableError, match="Kafka refuses"):
                 await member.offsets()
             assert (await got(member)).commit.lsn == 100, "what nobody waits for is done all the same"
 
@@ -413,7 +411,7 @@ def test_what_goes_wrong_for_a_cancelled_caller_is_told_to_the_next(memory: Worl
         async with consumer(memory, written(memory, 1), positions=position_of) as member:
             assert await cancelled(member.poll(LONG), 3) is None
             opened.set()
-            with pytest.raises(ClientConfigError, match="'nonsense' is not a position"):
+            with pytest.raises(ConfigError, match="'nonsense' is not a position"):
                 await member.offsets()
 
     asyncio.run(act())

@@ -11,26 +11,23 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater.client import (
-    ClientConfigError,
-    ClientError,
-    ClientStateError,
-    ClientUnavailableError,
-    OutcomeUnknownError,
-    OutputTopics,
-    ProducerFencedError,
-    TransactionalConsumer,
-    TransactionalProducer,
-)
+from slackwater.client import OutcomeUnknownError, OutputTopics, TransactionalConsumer, TransactionalProducer
 from slackwater.client.broker import Portion
 from slackwater.client.memory import MemoryMember, MemoryReader, MemoryRecord, MemoryWriter
-from slackwater.protocol import CommitPosition
+from slackwater.protocol import (
+    CommitPosition,
+    ConfigError,
+    OvertakenError,
+    SlackwaterError,
+    StateError,
+    UnavailableError,
+)
 from slackwater.protocol.keys import commit_topic
 from slackwater_lab.fakes.outputs import Ticking, World, contents
 
 STEP = 1 << 24
 TABLE = "public.invoice"
-AWAY = ClientUnavailableError("away", "wait")
+AWAY = UnavailableError("away", "wait")
 UNKNOWN = OutcomeUnknownError("no answer", "")
 
 
@@ -108,7 +105,7 @@ def test_an_instance_without_a_writer_looks_before_it_fences_and_again_afterward
 ) -> None:
     producer = started(memory)
     calls.before["commit"] = AWAY
-    with pytest.raises(ClientUnavailableError):
+    with pytest.raises(UnavailableError):
         write(producer, 1)
     calls.log.clear()
     write(producer, 2)
@@ -126,7 +123,7 @@ def test_after_any_call_has_failed_the_writer_is_not_used_again(
     producer = started(memory)
     write(producer, 1)
     calls.before[call] = AWAY
-    with pytest.raises(ClientUnavailableError):
+    with pytest.raises(UnavailableError):
         write(producer, 2)
     assert calls.log[-1] == "discard"
     write(producer, 3)
@@ -166,7 +163,7 @@ def test_closing_aborts_what_is_open(memory: World, calls: Calls) -> None:
     transaction = producer.transaction()
     transaction.__enter__().insert(TABLE, {"id": 1}, {})
     producer.close()
-    with pytest.raises(ClientStateError, match="has already ended; nothing was committed"):
+    with pytest.raises(StateError, match="has already ended; nothing was committed"):
         transaction.__exit__(None, None, None)
     assert calls.log[-2:] == ["abort", "discard"]
     assert written(memory) == []
@@ -174,7 +171,7 @@ def test_closing_aborts_what_is_open(memory: World, calls: Calls) -> None:
 
 def test_a_writer_that_cannot_be_opened_is_discarded(memory: World, calls: Calls) -> None:
     calls.before["open"] = AWAY
-    with pytest.raises(ClientUnavailableError):
+    with pytest.raises(UnavailableError):
         started(memory)
     assert calls.log == ["open", "discard"]
 
@@ -199,7 +196,7 @@ def test_a_commit_without_an_answer_is_none_if_others_follow_where_its_record_wo
         return UNKNOWN
 
     calls.before["commit"] = aborted
-    with pytest.raises(ClientUnavailableError, match="no answer"):
+    with pytest.raises(UnavailableError, match="no answer"):
         write(producer, 1)
     write(producer, 2)
     assert written(memory) == [(1, ['{"id":2}'])]
@@ -214,7 +211,7 @@ def test_the_record_of_another_instance_is_no_answer_to_a_commit(memory: World, 
         return UNKNOWN
 
     calls.before["commit"] = overtaken
-    with pytest.raises(ClientUnavailableError, match="no answer"):
+    with pytest.raises(UnavailableError, match="no answer"):
         write(producer, 1)
     assert written(memory) == [(1, ['{"id":2}'])]
 
@@ -242,9 +239,9 @@ LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 @pytest.mark.parametrize(
     ("reports", "expected", "problem"),
     [
-        ([LARGE], ClientConfigError, "writing a record of 5 bytes with key k"),
-        ([], ClientUnavailableError, "dropped records"),
-        ([KafkaError(KafkaError._PURGE_QUEUE)], ClientStateError, "the reason"),  # noqa: SLF001
+        ([LARGE], ConfigError, "writing a record of 5 bytes with key k"),
+        ([], UnavailableError, "dropped records"),
+        ([KafkaError(KafkaError._PURGE_QUEUE)], StateError, "the reason"),  # noqa: SLF001
     ],
 )
 def test_a_transaction_of_which_a_record_is_missing_is_not_committed(
@@ -252,14 +249,14 @@ def test_a_transaction_of_which_a_record_is_missing_is_not_committed(
     calls: Calls,
     monkeypatch: pytest.MonkeyPatch,
     reports: list[KafkaError],
-    expected: type[ClientError],
+    expected: type[SlackwaterError],
     problem: str,
 ) -> None:
     producer = started(memory)
     memory.broker.make_topic("mails")
 
     def check(_: MemoryWriter) -> None:
-        raise ClientStateError("the reason", "")
+        raise StateError("the reason", "")
 
     def produce(self: MemoryWriter, topic: str, key: bytes, value: bytes, headers: Any, report: Any) -> None:
         for error in reports:
@@ -315,12 +312,12 @@ def test_an_instance_that_does_not_learn_the_outcome_of_a_commit_is_over(memory:
 @pytest.mark.parametrize("call", ["begin", "produce", "commit"])
 def test_an_instance_that_was_fenced_is_over(memory: World, calls: Calls, call: str) -> None:
     producer = started(memory)
-    calls.before[call] = ProducerFencedError("another instance was opened", "")
-    with pytest.raises(ProducerFencedError):
+    calls.before[call] = OvertakenError("another instance was opened", "")
+    with pytest.raises(OvertakenError):
         write(producer, 1)
     newer = started(memory)
     calls.log.clear()
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(OvertakenError):
         write(producer, 2)
     assert "open" not in calls.log
     write(newer, 3)
@@ -333,7 +330,7 @@ def test_an_instance_without_a_writer_is_over_if_another_one_has_written(
 ) -> None:
     producer = started(memory)
     calls.before["commit"] = AWAY
-    with pytest.raises(ClientUnavailableError):
+    with pytest.raises(UnavailableError):
         write(producer, 1)
     newer = started(memory)
 
@@ -346,7 +343,7 @@ def test_an_instance_without_a_writer_is_over_if_another_one_has_written(
         calls.before["open"] = write_meanwhile
     calls.log.clear()
     for _ in range(2):
-        with pytest.raises(ProducerFencedError, match="another instance"):
+        with pytest.raises(OvertakenError, match="another instance"):
             write(producer, 3)
     if when == "before it looks":
         assert calls.log == ["_read_newest"]
@@ -361,7 +358,7 @@ def test_an_instance_without_a_writer_is_over_if_another_one_has_written(
 @pytest.mark.parametrize(("error", "is_done"), [(AWAY, False), (UNKNOWN, False), (UNKNOWN, True)])
 @pytest.mark.parametrize("call", ["open", "begin", "produce", "flush", "send_offsets", "commit", "abort"])
 def test_each_transaction_that_is_read_is_written_once_whichever_call_fails(
-    memory: World, calls: Calls, call: str, error: ClientError, is_done: bool
+    memory: World, calls: Calls, call: str, error: SlackwaterError, is_done: bool
 ) -> None:
     """Over one producer, and a new consumer after each failure."""
     output = memory.output(orders=1)
@@ -383,9 +380,9 @@ def test_each_transaction_that_is_read_is_written_once_whichever_call_fails(
 
     for _ in range(3):
         consumer = memory.consumer(OutputTopics(*output.outputs), stores_positions=False)
-        with suppress(ClientError, ZeroDivisionError):
+        with suppress(SlackwaterError, ZeroDivisionError):
             process(consumer)
-        with suppress(ClientError):
+        with suppress(SlackwaterError):
             consumer.close()
         if producer._over is not None:  # noqa: SLF001 - refused by name
             assert error is UNKNOWN
@@ -408,11 +405,11 @@ def test_a_consumer_skips_nothing_whichever_call_fails(
     with ExitStack() as running:
         own = World(memory.broker, memory.topics, running)
         own.name = memory.name
-        with suppress(ClientUnavailableError):
+        with suppress(UnavailableError):
             consumer = own.consumer(OutputTopics(*output.outputs))
             calls.fails_at = len(calls.log) + at
             for _ in range(40):
-                with suppress(ClientUnavailableError):
+                with suppress(UnavailableError):
                     found = consumer.poll(timedelta(0))
                     seen += [] if found is None else [found.commit.lsn]
                 if len(seen) == 4:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from slackwater.client import ByPartition, ByUnit, ChangeTopics, ClientStateError, Transaction
+from slackwater.client import ByPartition, ByUnit, ChangeTopics, Transaction
 from slackwater.client.broker import Stored
 from slackwater.client.memory import MemoryBroker
-from slackwater.protocol import CommittedTransaction, from_epoch_ms
+from slackwater.protocol import CommittedTransaction, StateError, from_epoch_ms
 from slackwater.protocol.keys import cut_log_topic, data_topic
 from slackwater_lab.fakes.outputs import COMMIT_MS, ChangeWriter, World
 
@@ -304,7 +304,7 @@ def test_a_table_that_loses_its_snapshot_while_it_is_followed_is_refused(
     assert lsns(memory.read(consumer, 1)) == [100]
     write(source, 2, cuts=False)
     source.cut(without_snapshot=(data_topic(memory.name, LINES),))
-    with pytest.raises(ClientStateError, match=r"s\.lines, so nothing of them is delivered"):
+    with pytest.raises(StateError, match=r"s\.lines, so nothing of them is delivered"):
         memory.read(consumer, 1)
 
 

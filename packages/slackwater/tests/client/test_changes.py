@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from slackwater.client import ByPartition, ByUnit, ChangeTopics, ClientStateError, Transaction
+from slackwater.client import ByPartition, ByUnit, ChangeTopics, Transaction
+from slackwater.protocol import StateError
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.fakes.outputs import COMMIT_MS, World
 
@@ -92,7 +93,7 @@ def test_nothing_comes_of_a_table_without_a_complete_snapshot(world: World) -> N
     source.transaction(an_order(1, 1))
     source.cut(without_snapshot=(data_topic(world.name, "s.lines"),))
     for refused in (consumer, world.consumer(inputs(world), group="later")):
-        with pytest.raises(ClientStateError, match=r"s\.lines, so nothing of them is delivered") as error:
+        with pytest.raises(StateError, match=r"s\.lines, so nothing of them is delivered") as error:
             world.read(refused, 1)
         assert "execute-snapshot" in str(error.value)
     others = world.consumer(ChangeTopics(source=world.name, tables=("s.orders",)), group="others")

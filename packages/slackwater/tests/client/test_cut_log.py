@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from slackwater.client import ChangeTopics, ClientStateError, Transaction
+from slackwater.client import ChangeTopics, Transaction
 from slackwater.cuts import CutLogDamagedError
-from slackwater.protocol import CommittedTransaction, Refusal, encode_cut, encode_log_record
+from slackwater.protocol import CommittedTransaction, Refusal, StateError, encode_cut, encode_log_record
 from slackwater.protocol.keys import cut_log_topic
 from slackwater_lab.fakes.outputs import COMMIT_MS, ChangeWriter, World
 
@@ -45,7 +45,7 @@ def test_a_hole_of_one_transaction_is_noticed(memory: World, source: ChangeWrite
     write(source, 2)
     source.cut(previous_lsn=101)
     consumer = memory.consumer(inputs(memory))
-    with pytest.raises(ClientStateError, match=r"up to 1/0/64, but the next cut, at offset \d+, begins"):
+    with pytest.raises(StateError, match=r"up to 1/0/64, but the next cut, at offset \d+, begins"):
         memory.read(consumer, 2)
 
 
@@ -106,7 +106,7 @@ def test_a_hole_behind_a_cut_that_ends_above_its_last_transaction_is_noticed(
     assert delivered(memory.read(consumer, 2)) == [ONE, TWO]
     write(source, 3)
     source.cut(previous_lsn=201)
-    with pytest.raises(ClientStateError, match="cuts are missing"):
+    with pytest.raises(StateError, match="cuts are missing"):
         memory.read(consumer, 1)
 
 
@@ -146,7 +146,7 @@ def test_a_member_that_goes_on_needs_the_log_from_its_position_on(
     memory.broker.truncate(
         (cut_log_topic(memory.name), 0), memory.broker.partition((cut_log_topic(memory.name), 0)).end
     )
-    with pytest.raises(ClientStateError, match="must be kept forever"):
+    with pytest.raises(StateError, match="must be kept forever"):
         memory.read(memory.consumer(inputs(memory)), 1)
 
 
@@ -232,5 +232,5 @@ def test_a_log_that_was_made_anew_is_named(memory: World, source: ChangeWriter) 
         memory.read(consumer, 1)
     log = memory.broker.partition((cut_log_topic(memory.name), 0))
     log.records, log.low, log.end = [], 0, 0
-    with pytest.raises(ClientStateError, match="the topic was recreated"):
+    with pytest.raises(StateError, match="the topic was recreated"):
         memory.read(memory.consumer(inputs(memory)), 1)

@@ -7,12 +7,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.client import ClientStateError
 from slackwater.client.broker import Member
 from slackwater.client.kafka import KafkaBroker as ClientBroker
 from slackwater.client.kafka import KafkaMember
 from slackwater.dev import KafkaBroker
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import KafkaSettings, StateError
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +34,7 @@ def poll_for_ever(member: Member) -> NoReturn:
 
 def test_a_topic_that_stays_absent_is_an_error(kafka_broker: KafkaBroker, topic: str) -> None:
     member = member_of(kafka_broker, topic)
-    with pytest.raises(ClientStateError, match=f"topic {topic} does not exist"):
+    with pytest.raises(StateError, match=f"topic {topic} does not exist"):
         poll_for_ever(member)
     member.close()
 

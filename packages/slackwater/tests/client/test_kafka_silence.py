@@ -7,9 +7,8 @@ import sys
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater.client import ClientUnavailableError
 from slackwater.client.kafka import BrokerSilence
-from slackwater.protocol import SystemClock
+from slackwater.protocol import SystemClock, UnavailableError
 from slackwater_lab.fakes.outputs import Ticking
 
 DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "all brokers are down")  # noqa: SLF001 - has no public name
@@ -36,7 +35,7 @@ def test_while_it_lasts_it_is_said_again_every_minute(caplog: pytest.LogCaptureF
 
 def test_what_does_not_pass_is_an_error() -> None:
     silence = BrokerSilence("kafka:9092", SystemClock())
-    with pytest.raises(ClientUnavailableError, match="Kafka refused the client: wrong password"):
+    with pytest.raises(UnavailableError, match="Kafka refused the client: wrong password"):
         silence.note(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))  # noqa: SLF001
 
 

@@ -13,12 +13,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.client import (
-    ClientConfigError,
-    ClientUnavailableError,
-    NotVisibleError,
-    read_views,
-)
+from slackwater.client import NotVisibleError, read_views
 from slackwater.client.lake_switch import newest_lake_switch, switch_lake, tables_of_readers
 from slackwater.client.switched import Switched
 from slackwater.client.topic_switch import newest_switch
@@ -26,7 +21,15 @@ from slackwater.dev import KafkaBroker
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.table import Lake, LakeTable, Properties
-from slackwater.protocol import CommitPosition, KafkaSettings, LakeSettings, ReaderSwitch, Servers
+from slackwater.protocol import (
+    CommitPosition,
+    ConfigError,
+    KafkaSettings,
+    LakeSettings,
+    ReaderSwitch,
+    Servers,
+    UnavailableError,
+)
 from slackwater_lab.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
@@ -94,7 +97,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def test_readers_are_switched_and_switched_back(world: World) -> None:
-    with pytest.raises(ClientConfigError, match=f"slackwater revise switch {world.name} --to 1"):
+    with pytest.raises(ConfigError, match=f"slackwater revise switch {world.name} --to 1"):
         world.seen()
     world.publish(1)
     assert world.switch(1) == Switched(None, None, CommitPosition(1, 100))
@@ -108,7 +111,7 @@ def test_readers_are_switched_and_switched_back(world: World) -> None:
     assert world.seen() == (f"{world.name}.v2", 300, 300)
     assert world.switch(1, accept_earlier=True).position == CommitPosition(1, 100)
     assert world.seen() == (world.name, 100, 100)
-    with pytest.raises(ClientConfigError, match="lacks view 'one'"):
+    with pytest.raises(ConfigError, match="lacks view 'one'"):
         world.switch(2, views={})
 
 
@@ -131,7 +134,7 @@ def test_of_two_who_switch_at_once_one_is_refused(world: World) -> None:
             return found
 
         patch.setattr(world.tables, "table", late)
-        with pytest.raises(ClientUnavailableError, match="another process is switching readers"):
+        with pytest.raises(UnavailableError, match="another process is switching readers"):
             world.switch(2)
     assert world.seen() == (f"{world.name}.v2", 100, 100)
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from slackwater.client import (
-    ClientConfigError,
     ReadableStates,
     ReadLevel,
     StateNotKeptError,
@@ -26,7 +25,7 @@ from slackwater.client import (
 from slackwater.client.snapshot import Key
 from slackwater.control import LeaseState
 from slackwater.cuts import InMemoryLeaseLog
-from slackwater.protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
+from slackwater.protocol import CommitPosition, ConfigError, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -150,11 +149,11 @@ def test_level_and_lease_have_to_go_together(
     topic: Topic, outputs: list[Output], clock: StoppedClock
 ) -> None:
     lease = take(topic, outputs, clock)
-    with pytest.raises(ClientConfigError, match="repeatable was requested without a lease"):
+    with pytest.raises(ConfigError, match="repeatable was requested without a lease"):
         read_views(outputs, level=ReadLevel.REPEATABLE)
-    with pytest.raises(ClientConfigError, match="without a lease"):
+    with pytest.raises(ConfigError, match="without a lease"):
         read_views(outputs, at=at(200), level=ReadLevel.REPEATABLE)
-    with pytest.raises(ClientConfigError, match="commit 1/0/C8 was requested at level uncommitted"):
+    with pytest.raises(ConfigError, match="commit 1/0/C8 was requested at level uncommitted"):
         read_views(outputs, at=lease, level=ReadLevel.UNCOMMITTED, clock=clock)
 
 
@@ -208,7 +207,7 @@ def test_without_a_common_commit_there_is_no_lease(topic: Topic, clock: StoppedC
 
 
 def test_outputs_of_two_sources_have_no_lease(topic: Topic, clock: StoppedClock) -> None:
-    with pytest.raises(ClientConfigError, match="read different sources"):
+    with pytest.raises(ConfigError, match="read different sources"):
         take(topic, [Output("left", [100]), Output("right", [100], source="other")], clock)
 
 
@@ -225,7 +224,7 @@ def test_a_lease_that_is_over_is_not_renewed(
 ) -> None:
     lease = take(topic, outputs, clock)
     clock.moment += 2 * HOUR
-    with pytest.raises(ClientConfigError, match="it has expired, was ended, or never existed"):
+    with pytest.raises(ConfigError, match="it has expired, was ended, or never existed"):
         renew_lease(topic, lease.id, duration=HOUR, timeout=NO_TIME, clock=clock)
 
 
@@ -248,9 +247,9 @@ def test_a_lease_is_ended_by_anybody_and_only_once(
     assert end_lease(topic, lease.id)
     assert not end_lease(topic, lease.id)
     assert {each.id if isinstance(each, Lease) else each.lease for each in topic.read()} == {other.id}
-    with pytest.raises(ClientConfigError, match=f"there is no lease '{lease.id}'.*leases: {other.id}"):
+    with pytest.raises(ConfigError, match=f"there is no lease '{lease.id}'.*leases: {other.id}"):
         find_lease(topic, lease.id, epoch_ms(NOW))
-    with pytest.raises(ClientConfigError, match="there is no lease"):
+    with pytest.raises(ConfigError, match="there is no lease"):
         renew_lease(topic, lease.id, duration=HOUR, clock=clock)
 
 

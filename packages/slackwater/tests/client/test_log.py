@@ -3,9 +3,9 @@
 import pytest
 
 from slackwater.cdc.records.record import Record
-from slackwater.client import ClientUnavailableError
 from slackwater.client.log import Log
 from slackwater.client.memory import MemoryBroker
+from slackwater.protocol import UnavailableError
 from slackwater_lab.fakes.outputs import Ticking
 
 PLACE = ("log", 0)
@@ -78,7 +78,7 @@ def test_records_that_must_exist_and_cannot_be_read_are_waited_for_a_minute(
 ) -> None:
     found = log.entries(8, 12)
     assert next(found) == 4
-    with pytest.raises(ClientUnavailableError, match="cannot be read beyond offset 10, although"):
+    with pytest.raises(UnavailableError, match="cannot be read beyond offset 10, although"):
         next(found)
     waiting = log.entries(8, 12)
     assert next(waiting) == 4

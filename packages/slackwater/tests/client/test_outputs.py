@@ -15,9 +15,6 @@ from confluent_kafka.admin import AdminClient
 from slackwater.client import (
     ByPartition,
     ByUnit,
-    ClientConfigError,
-    ClientStateError,
-    ClientUnavailableError,
     OutputTopics,
     Transaction,
     TransactionalConsumer,
@@ -26,7 +23,7 @@ from slackwater.client import (
 from slackwater.client.broker import Stored
 from slackwater.client.memory import MemoryMember
 from slackwater.client.transaction import Place
-from slackwater.protocol import KafkaSettings, from_epoch_ms
+from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError, from_epoch_ms
 from slackwater.protocol.keys import commit_topic
 from slackwater_lab.fakes.outputs import COMMIT_MS, OutputWriter, World, contents
 
@@ -138,7 +135,7 @@ def test_a_transaction_that_is_too_large_is_streamed_from_its_beginning_to_its_e
     assert sorted(contents(small)) == sorted(expected(1))
     (large,) = world.read(consumer, 1)
     assert large.is_streamed
-    with pytest.raises(ClientConfigError, match="too large to be held in memory"):
+    with pytest.raises(ConfigError, match="too large to be held in memory"):
         _ = large.records
     keys = [key for key, _ in contents(large)]
     assert len(keys) == 3000
@@ -243,7 +240,7 @@ def test_documents_that_are_gone_are_an_error_and_never_a_gap(world: World) -> N
     else:
         world.broker.truncate(place, 3)
     consumer = world.consumer(inputs(output, "orders"))
-    with pytest.raises(ClientStateError, match="offset 0 is needed"):
+    with pytest.raises(StateError, match="offset 0 is needed"):
         world.read(consumer, 1)
 
 
@@ -300,12 +297,12 @@ def test_a_consumer_that_cannot_store_its_positions_is_closed_all_the_same(
 
     def unavailable(self: MemoryMember, offsets: Mapping[Place, Stored]) -> bool:
         asked.append(offsets)
-        raise ClientUnavailableError("no answer", "wait")
+        raise UnavailableError("no answer", "wait")
 
     monkeypatch.setattr(MemoryMember, "store", unavailable)
-    with pytest.raises(ClientUnavailableError):
+    with pytest.raises(UnavailableError):
         consumer.commit()
-    with pytest.raises(ClientUnavailableError):
+    with pytest.raises(UnavailableError):
         consumer.close()
     assert len(asked) == 2, "the broker is not waited for a third time"
     other = memory.consumer(inputs(output, "orders"))
@@ -319,7 +316,7 @@ def test_a_commit_topic_that_was_made_anew_is_refused(memory: World) -> None:
     member = memory.broker.member(f"{memory.name}.g", log[0], None, lambda _: None)
     member.store({log: Stored(17)})
     member.close()
-    with pytest.raises(ClientStateError, match="ends at offset 2, but was read up to 17"):
+    with pytest.raises(StateError, match="ends at offset 2, but was read up to 17"):
         memory.read(memory.consumer(inputs(output, "orders")), 1)
 
 
@@ -435,12 +432,12 @@ def test_offsets_of_a_transaction_that_another_member_may_have_are_refused(
 
 
 def test_arguments_that_cannot_be_used_are_refused(memory: World) -> None:
-    with pytest.raises(ClientConfigError, match="no topic was given"):
+    with pytest.raises(ConfigError, match="no topic was given"):
         OutputTopics()
     output = memory.output(orders=1)
-    with pytest.raises(ClientConfigError, match="ByPartition names the topics other"):
+    with pytest.raises(ConfigError, match="ByPartition names the topics other"):
         memory.read(memory.consumer(inputs(output, "orders"), share=ByPartition("other")), 1)
-    with pytest.raises(ClientConfigError, match="max_bytes is 0"):
+    with pytest.raises(ConfigError, match="max_bytes is 0"):
         memory.read(memory.consumer(inputs(output, "orders"), max_bytes=0), 1)
 
 

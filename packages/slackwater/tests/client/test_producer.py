@@ -16,17 +16,21 @@ from slackwater.cdc import Frontier
 from slackwater.cdc.envelope import Begin, End, decode_change, decode_transaction
 from slackwater.cdc.postgres import xid_of_position
 from slackwater.client import (
-    ClientConfigError,
-    ClientStateError,
     Commit,
     OutputTopics,
-    ProducerFencedError,
     ProducerSettings,
     TransactionalProducer,
     TransactionLostError,
 )
 from slackwater.client.memory import MemoryBroker
-from slackwater.protocol import CommitPosition, KafkaSettings, decode_commit_record
+from slackwater.protocol import (
+    CommitPosition,
+    ConfigError,
+    KafkaSettings,
+    OvertakenError,
+    StateError,
+    decode_commit_record,
+)
 from slackwater.protocol.keys import commit_topic
 from slackwater_lab.fakes.outputs import World, contents
 
@@ -123,10 +127,10 @@ def test_after_an_error_of_the_transaction_that_the_service_swallows_it_is_not_c
     def swallow() -> None:
         with producer.transaction() as transaction:
             transaction.insert(INVOICES, {"id": 1}, {})
-            with pytest.raises(ClientStateError, match="does not exist"):
+            with pytest.raises(StateError, match="does not exist"):
                 transaction.insert("public.nowhere", {"id": 1}, {})
 
-    with pytest.raises(ClientStateError, match="does not exist"):
+    with pytest.raises(StateError, match="does not exist"):
         swallow()
     with producer.transaction():
         pass
@@ -138,11 +142,11 @@ def test_a_value_without_a_form_breaks_the_transaction(producer: TransactionalPr
     def write() -> None:
         with (
             producer.transaction() as transaction,
-            pytest.raises(ClientConfigError, match="'odd' has the value"),
+            pytest.raises(ConfigError, match="'odd' has the value"),
         ):
             transaction.insert(INVOICES, {"id": 1}, {"odd": object()})
 
-    with pytest.raises(ClientConfigError, match="'odd' has the value"):
+    with pytest.raises(ConfigError, match="'odd' has the value"):
         write()
     assert producer.position is None
 
@@ -191,9 +195,9 @@ def test_an_earlier_instance_is_fenced_also_within_a_transaction(
                     other.insert(INVOICES, {"id": 2}, {})
             transaction.insert(INVOICES, {"id": 1}, {})
 
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(OvertakenError):
         write(after_begin=True)
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(OvertakenError):
         write(after_begin=False)
     consumer = world.consumer(topics(world))
     (found,) = world.read(consumer, 1)
@@ -207,7 +211,7 @@ def test_a_commit_of_another_source_gives_its_place(world: World, producer: Tran
         transaction.insert(INVOICES, {"id": 1}, {})
     (found,) = world.read(world.consumer(topics(world)), 1)
     assert (found.commit.lsn, found.commit.xid, found.commit.commit_ts_ms) == (5000, 77, 1_700_000_000_000)
-    with pytest.raises(ClientConfigError, match="not above the newest commit"), producer.transaction(commit):
+    with pytest.raises(ConfigError, match="not above the newest commit"), producer.transaction(commit):
         pass
     later = Commit(source="inv", timeline=2, lsn=40, xid=78, commit_ts_ms=1_700_000_000_001)
     with producer.transaction(later):
@@ -219,7 +223,7 @@ def test_a_commit_of_another_source_gives_its_place(world: World, producer: Tran
 
 def test_one_transaction_is_open_at_a_time(producer: TransactionalProducer) -> None:
     with producer.transaction() as transaction:
-        with pytest.raises(ClientConfigError, match="is already open"), producer.transaction():
+        with pytest.raises(ConfigError, match="is already open"), producer.transaction():
             pass
         transaction.insert(INVOICES, {"id": 1}, {})
     assert producer.position is not None
@@ -234,7 +238,7 @@ def test_topics_in_which_sidecars_expect_changes_take_no_other_records(
             with producer.transaction() as transaction:
                 transaction.send(topic, b"k", b"v")
 
-        with pytest.raises(ClientConfigError, match="is reserved for changes"):
+        with pytest.raises(ConfigError, match="is reserved for changes"):
             write()
     with producer.transaction() as transaction:
         transaction.send(f"{world.name}-mails", None, None)
@@ -268,7 +272,7 @@ def test_tasks_that_share_a_producer_are_refused_or_written_whole(
                 transaction.insert(INVOICES, {"id": number}, {})
                 await asyncio.sleep(0)
                 transaction.insert(INVOICES, {"id": 100 + number}, {})
-        except ClientConfigError as error:
+        except ConfigError as error:
             assert "asyncio.Lock" in str(error)  # noqa: PT017 - of some of them
             refused.append(number)
 
@@ -292,7 +296,7 @@ def test_a_transaction_whose_producer_was_closed_meanwhile_is_not_committed(
             transaction.insert(INVOICES, {"id": 1}, {})
             producer.close()
 
-    with pytest.raises(ClientStateError, match="has already ended; nothing was committed"):
+    with pytest.raises(StateError, match="has already ended; nothing was committed"):
         write()
     assert world.is_idle(world.consumer(topics(world)))
 
@@ -405,7 +409,7 @@ def test_events_say_what_was_and_what_is(world: World, producer: TransactionalPr
 
 def test_a_row_that_contradicts_its_key_is_refused(producer: TransactionalProducer) -> None:
     problem = "column id is 2 in a row of public.invoice, but 1 in its key"
-    with pytest.raises(ClientConfigError, match=problem), producer.transaction() as transaction:
+    with pytest.raises(ConfigError, match=problem), producer.transaction() as transaction:
         transaction.insert(INVOICES, {"id": 1}, {"id": 2})
 
 
@@ -413,7 +417,7 @@ def test_a_row_that_contradicts_its_key_is_refused(producer: TransactionalProduc
 def test_a_table_has_a_schema_and_a_name(memory: World, table: str) -> None:
     producer = TransactionalProducer(memory.kafka, memory.name)
     with (
-        pytest.raises(ClientConfigError, match="is not the name of a table"),
+        pytest.raises(ConfigError, match="is not the name of a table"),
         producer.transaction() as transaction,
     ):
         transaction.insert(table, {"id": 1}, {})
@@ -458,7 +462,7 @@ def test_a_commit_topic_that_lost_the_newest_commit_is_refused(memory: World) ->
     with TransactionalProducer(memory.kafka, memory.name) as producer, producer.transaction():
         pass
     memory.broker.truncate((producer.commit_topic, 0), 2)
-    with pytest.raises(ClientStateError, match="has lost the newest commit"):
+    with pytest.raises(StateError, match="has lost the newest commit"):
         TransactionalProducer(memory.kafka, memory.name)
 
 

@@ -13,12 +13,8 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.client import (
-    ClientConfigError,
-    ClientStateError,
-    ClientUnavailableError,
     OutcomeUnknownError,
     OutputTopics,
-    ProducerFencedError,
     ProducerSettings,
     TransactionalConsumer,
     TransactionalProducer,
@@ -28,7 +24,15 @@ from slackwater.client.broker import Writer
 from slackwater.client.kafka import KafkaBroker as Broker
 from slackwater.client.kafka_writer import KafkaWriter
 from slackwater.dev import KafkaBroker
-from slackwater.protocol import CommitPosition, KafkaSettings, SystemClock
+from slackwater.protocol import (
+    CommitPosition,
+    ConfigError,
+    KafkaSettings,
+    OvertakenError,
+    StateError,
+    SystemClock,
+    UnavailableError,
+)
 from slackwater.protocol.keys import commit_topic, data_topic
 from slackwater_lab.secured_servers import broker_with_user
 
@@ -133,7 +137,7 @@ def test_a_commit_whose_answer_is_lost_is_none_when_its_record_never_becomes_vis
     with TransactionalProducer(lossy, source, settings=SETTINGS) as producer:
         producer.make_table(TABLE)
         lossy.loss = loss
-        with pytest.raises(ClientUnavailableError, match="the answer was lost"):
+        with pytest.raises(UnavailableError, match="the answer was lost"):
             write(producer, 1)
         lossy.loss = Loss.NONE
         write(producer, 2)
@@ -151,20 +155,20 @@ def test_an_instance_that_lost_an_answer_does_not_fence_one_that_has_written_sin
     ):
         newer.make_table(TABLE)
         lossy.loss = Loss.NONE
-        with pytest.raises(ProducerFencedError):
+        with pytest.raises(OvertakenError):
             write(producer, 1)
         write(newer, 2)
-        with pytest.raises(ProducerFencedError):
+        with pytest.raises(OvertakenError):
             write(producer, 3)
         write(newer, 4)
     again = TransactionalProducer(lossy, source, settings=SETTINGS)
     lossy.loss = Loss.ABORTED
-    with pytest.raises(ClientUnavailableError):
+    with pytest.raises(UnavailableError):
         write(again, 5)
     with TransactionalProducer(kafka, source, settings=SETTINGS) as newer:
         write(newer, 6)
         opened = lossy.opened
-        with pytest.raises(ProducerFencedError, match="another instance"):
+        with pytest.raises(OvertakenError, match="another instance"):
             write(again, 7)
         assert lossy.opened == opened, "opening would have fenced it"
         write(newer, 8)
@@ -186,7 +190,7 @@ def test_a_record_that_is_too_large_is_named_and_the_next_transaction_is_written
                 transaction.insert(TABLE, {"id": 1}, {})
                 transaction.insert(TABLE, {"id": 2}, {"text": "x" * 10_000})
 
-        with pytest.raises(ClientConfigError, match=rf'key {{"id":2}} to topic .*{TABLE}.*max.message.bytes'):
+        with pytest.raises(ConfigError, match=rf'key {{"id":2}} to topic .*{TABLE}.*max.message.bytes'):
             too_large()
         write(producer, 3)
     assert visible(kafka, source, 1) == [b'{"id":3}']
@@ -195,7 +199,7 @@ def test_a_record_that_is_too_large_is_named_and_the_next_transaction_is_written
 def test_a_topic_that_does_not_exist_is_named(source: str, kafka_broker: KafkaBroker) -> None:
     options = {"topic.metadata.propagation.max.ms": "500"}
     with TransactionalProducer(KafkaSettings(kafka_broker.bootstrap, options), source) as producer:
-        with pytest.raises(ClientStateError, match=rf"{TABLE}.*make_table"):
+        with pytest.raises(StateError, match=rf"{TABLE}.*make_table"):
             write(producer, 1)
         producer.make_table(TABLE)
         write(producer, 2)
@@ -282,7 +286,7 @@ def test_rights_that_are_missing_are_named_one_after_the_other(guarded: KafkaBro
                 producer.make_table(TABLE)
                 write(producer, 1)
                 return f"wrote {producer.position}"
-        except ClientUnavailableError as error:
+        except UnavailableError as error:
             return str(error)
 
     def await_answer(*words: str) -> None:

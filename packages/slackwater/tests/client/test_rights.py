@@ -10,16 +10,16 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.client import (
-    ClientUnavailableError,
-    ConsumerSettings,
-    OutputTopics,
-    TopicOutput,
-    TransactionalConsumer,
-)
+from slackwater.client import ConsumerSettings, OutputTopics, TopicOutput, TransactionalConsumer
 from slackwater.client import kafka as kafka_client
 from slackwater.dev import KafkaBroker
-from slackwater.protocol import KafkaSettings, ProgressRecord, SystemClock, encode_progress_record
+from slackwater.protocol import (
+    KafkaSettings,
+    ProgressRecord,
+    SystemClock,
+    UnavailableError,
+    encode_progress_record,
+)
 from slackwater.protocol.keys import progress_topic
 from slackwater_lab.secured_servers import broker_with_user
 
@@ -68,7 +68,7 @@ def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBrok
         try:
             with closing(TopicOutput(kafka, "p")) as output:
                 return f"views {list(output.views())}"
-        except ClientUnavailableError as error:
+        except UnavailableError as error:
             return str(error)
 
     def answer_of_a_member() -> str:
@@ -77,7 +77,7 @@ def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBrok
             with TransactionalConsumer(kafka, inputs, group="g", settings=settings) as consumer:
                 consumer.poll(1.0)
                 return f"lanes {sorted(consumer.lanes)}"
-        except ClientUnavailableError as error:
+        except UnavailableError as error:
             return str(error)
 
     def await_answer(*words: str, of: Callable[[], str] = answer) -> None:
@@ -102,5 +102,5 @@ def test_a_topic_that_may_not_be_seen_is_named_and_not_waited_for(broker: KafkaB
     admin.create_topics([NewTopic("hidden", 1, 1)])["hidden"].result(SECONDS)
     reader = kafka_client.KafkaBroker(kafka, "g", 1 << 20).reader()
     said = r"looking up topic hidden failed: .*; grant the client's user Read on the topic"
-    with closing(reader), pytest.raises(ClientUnavailableError, match=said):
+    with closing(reader), pytest.raises(UnavailableError, match=said):
         reader.begin({("hidden", 0): 0})

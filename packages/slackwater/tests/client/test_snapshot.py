@@ -20,7 +20,6 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.client import (
-    ClientConfigError,
     NotVisibleError,
     ReadableStates,
     ReadLevel,
@@ -38,6 +37,7 @@ from slackwater.client.snapshot import Key, common_position
 from slackwater.client.transaction import Place
 from slackwater.protocol import (
     CommitPosition,
+    ConfigError,
     KafkaSettings,
     Lease,
     PipelineRegistration,
@@ -143,7 +143,7 @@ def test_pipelines_of_a_chain_are_read_together(world: World, open_output: Open)
     up.publish(("one", 1, 10))
     down.publish(("two", 1, 20))
     outputs = [open_output(up.name), open_output(down.name)]
-    with pytest.raises(ClientConfigError, match="different sources"):
+    with pytest.raises(ConfigError, match="different sources"):
         read_views(outputs, timeout=NOTHING)
     world.topics.make(PIPELINES_TOPIC)
     world.topics.begin()
@@ -197,7 +197,7 @@ def test_one_view_and_one_key_are_read(world: World, open_output: Open) -> None:
 def test_a_key_that_no_view_has_is_refused_with_the_one_that_it_has(world: World, open_output: Open) -> None:
     pipeline = ViewWriter(world, "one", "two")
     pipeline.publish(("one", 1, 10), ("two", 1, 30))
-    with pytest.raises(ClientConfigError, match="no view that was read has the key ids") as refused:
+    with pytest.raises(ConfigError, match="no view that was read has the key ids") as refused:
         read_views([open_output(pipeline.name)], [pipeline.views["one"]], key={"ids": 1})
     assert refused.value.hint.startswith("did you mean id?")
     assert f"the key of {pipeline.views['one']} is id" in refused.value.hint
@@ -246,10 +246,10 @@ def test_states_before_the_first_one_are_not_made_up(world: World, open_output: 
 def test_unknown_views_and_pipelines_are_named(world: World, open_output: Open) -> None:
     pipeline = ViewWriter(world, "one")
     pipeline.publish(("one", 1, 10))
-    with pytest.raises(ClientConfigError, match="view 'three' exists in none of"):
+    with pytest.raises(ConfigError, match="view 'three' exists in none of"):
         read_views([open_output(pipeline.name)], ["three"])
     world.topics.make(progress_topic("nobody"))
-    with pytest.raises(ClientConfigError, match="no pipeline 'nobody' has written"):
+    with pytest.raises(ConfigError, match="no pipeline 'nobody' has written"):
         read_views([open_output("nobody")])
 
 
@@ -309,7 +309,7 @@ def test_at_level_uncommitted_each_pipeline_is_read_at_its_own_commit(
 def test_a_commit_and_the_level_without_one_exclude_each_other(world: World, open_output: Open) -> None:
     pipeline = ViewWriter(world, "one")
     pipeline.publish(("one", 1, 1))
-    with pytest.raises(ClientConfigError, match="commit 1/0/64 was requested at level uncommitted"):
+    with pytest.raises(ConfigError, match="commit 1/0/64 was requested at level uncommitted"):
         read_views([open_output(pipeline.name)], at=at(100), level=ReadLevel.UNCOMMITTED)
 
 
@@ -636,7 +636,7 @@ def test_pipelines_of_two_databases_have_no_common_commit() -> None:
         def newest(self) -> VisibleCommit | None:
             return VisibleCommit("shop", at(1))
 
-    with pytest.raises(ClientConfigError, match="different sources: inv, shop"):
+    with pytest.raises(ConfigError, match="different sources: inv, shop"):
         read_views([Advancing(1), Other()])
-    with pytest.raises(ClientConfigError, match="different sources: inv, shop"):
+    with pytest.raises(ConfigError, match="different sources: inv, shop"):
         wait_visible([Advancing(1), Other()], at(1), timeout=NOTHING)

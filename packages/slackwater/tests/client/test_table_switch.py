@@ -17,11 +17,18 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater.client import ClientConfigError, ClientUnavailableError, NotVisibleError
+from slackwater.client import NotVisibleError
 from slackwater.client.switched import Switched
 from slackwater.client.table_switch import LEDGER_VIEW, schemas_of_readers, switch_tables
 from slackwater.dev import PostgresServer
-from slackwater.protocol import CommitPosition, KafkaSettings, PostgresSettings, Servers
+from slackwater.protocol import (
+    CommitPosition,
+    ConfigError,
+    KafkaSettings,
+    PostgresSettings,
+    Servers,
+    UnavailableError,
+)
 from slackwater_lab.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
@@ -181,9 +188,9 @@ def test_grants_stay_also_if_columns_change(world: World) -> None:
 
 def test_a_schema_with_tables_of_the_same_name_is_refused(world: World) -> None:
     world.publish(world.old)
-    with pytest.raises(ClientConfigError, match="is not a view"):
+    with pytest.raises(ConfigError, match="is not a view"):
         switch_tables(world.url, world.name, world.name, timeout=NOW)
-    with pytest.raises(ClientConfigError, match="no pipeline 'nobody' has written"):
+    with pytest.raises(ConfigError, match="no pipeline 'nobody' has written"):
         switch_tables(world.url, world.schema, "nobody", timeout=NOW)
 
 
@@ -191,7 +198,7 @@ def test_the_views_of_another_pipeline_are_left_alone(world: World) -> None:
     other = world.pipeline(f"q{world.name}")
     world.publish(world.old, other)
     world.switch(world.old, timeout=NOW)
-    with pytest.raises(ClientConfigError, match="belong to pipeline"):
+    with pytest.raises(ConfigError, match="belong to pipeline"):
         world.switch(other, timeout=NOW)
     assert world.seen() == (world.name, 100, 100)
 
@@ -202,7 +209,7 @@ def test_columns_that_others_depend_on_are_not_taken_away(world: World) -> None:
     world.switch(world.new, timeout=NOW)
     mine, view = (sql.Identifier(world.schema, name) for name in ("mine", "one"))
     world.ask("CREATE VIEW {} AS SELECT more FROM {}", mine, view)
-    with pytest.raises(ClientConfigError, match="other objects depend on it"):
+    with pytest.raises(ConfigError, match="other objects depend on it"):
         world.switch(world.old, timeout=NOW)
     assert world.seen() == (f"{world.name}.v2", 100, 100)
 
@@ -212,7 +219,7 @@ def test_a_revision_without_a_view_that_readers_have_is_refused(world: World) ->
     world.switch(world.old, timeout=NOW)
     new = sql.Literal(f"{world.name}.v2")
     world.ask("UPDATE slackwater.ledger_tables SET view = 'two' WHERE pipeline = {}", new)
-    with pytest.raises(ClientConfigError, match="lacks view 'one', which readers"):
+    with pytest.raises(ConfigError, match="lacks view 'one', which readers"):
         world.switch(world.new, timeout=NOW)
     assert world.seen() == (world.name, 100, 100)
 
@@ -225,7 +232,7 @@ def test_commits_of_two_sources_are_not_compared(world: World) -> None:
         "WHERE pipeline = {}",
         sql.Literal(f"{world.name}.v2"),
     )
-    with pytest.raises(ClientConfigError, match="reads source 'inv' and"):
+    with pytest.raises(ConfigError, match="reads source 'inv' and"):
         world.switch(world.new, timeout=NOW)
     assert world.seen() == (world.name, 100, 100)
 
@@ -235,7 +242,7 @@ def test_a_reader_in_a_transaction_is_waited_for(world: World) -> None:
     world.switch(world.old, timeout=NOW)
     with closing(psycopg.connect(world.url)) as reader:
         reader.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(world.schema, "one")))
-        with pytest.raises(ClientUnavailableError, match=r"keep the views of schema .* locked"):
+        with pytest.raises(UnavailableError, match=r"keep the views of schema .* locked"):
             world.switch(world.new, timeout=NOW)
     world.switch(world.new)
     assert world.seen()[0] == f"{world.name}.v2"

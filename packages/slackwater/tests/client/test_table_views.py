@@ -16,9 +16,6 @@ import pytest
 from deltalake import write_deltalake
 
 from slackwater.client import (
-    ClientConfigError,
-    ClientStateError,
-    ClientUnavailableError,
     NotVisibleError,
     PipelineOutput,
     ReadLevel,
@@ -38,7 +35,15 @@ from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
-from slackwater.protocol import BatchHeader, CommitPosition, LakeSettings, PostgresSettings
+from slackwater.protocol import (
+    BatchHeader,
+    CommitPosition,
+    ConfigError,
+    LakeSettings,
+    PostgresSettings,
+    StateError,
+    UnavailableError,
+)
 from slackwater_lab.probes import CrashAt, CrashError
 
 pytestmark = pytest.mark.integration
@@ -296,7 +301,7 @@ def test_a_ledger_that_contradicts_itself_is_refused(
     with psycopg.connect(postgres_server.dsn()) as database:
         database.execute(statement.format(pipeline.name).encode())
     try:
-        with closing(pipeline.open_output()) as output, pytest.raises(ClientStateError):
+        with closing(pipeline.open_output()) as output, pytest.raises(StateError):
             read_views([output], level=ReadLevel.UNCOMMITTED)
     finally:
         with psycopg.connect(postgres_server.dsn()) as database:
@@ -306,14 +311,14 @@ def test_a_ledger_that_contradicts_itself_is_refused(
 
 def test_a_pipeline_that_is_not_there_is_named(pipeline: Pipeline) -> None:
     other = pipeline.open_output("nobody")
-    with pytest.raises(ClientConfigError, match="no pipeline 'nobody'"):
+    with pytest.raises(ConfigError, match="no pipeline 'nobody'"):
         read_views([other])
     other.close()
 
 
 def test_a_server_that_is_not_there_is_said() -> None:
-    with pytest.raises(ClientUnavailableError, match="PostgreSQL failed or did not answer"):
+    with pytest.raises(UnavailableError, match="PostgreSQL failed or did not answer"):
         TableOutput("postgresql://nobody@127.0.0.1:1/none", "p")
     options = {"type": "sql", "uri": "postgresql+psycopg://nobody@127.0.0.1:1/none"}
-    with pytest.raises(ClientUnavailableError, match="the lake cannot be accessed"):
+    with pytest.raises(UnavailableError, match="the lake cannot be accessed"):
         LakeOutput(IcebergLake(LakeSettings(place="test", options=options)), "p").newest()

@@ -13,11 +13,8 @@ import pytest
 from slackwater.client import (
     ByPartition,
     ByUnit,
-    ClientConfigError,
-    ClientStateError,
     NotVisibleError,
     PipelineViews,
-    ProducerFencedError,
     StateNotKeptError,
     Transaction,
     TransactionalConsumer,
@@ -27,7 +24,7 @@ from slackwater.client.memory import MemoryWriter
 from slackwater.client.switched import Switched
 from slackwater.client.topic_switch import newest_switch, switch_topics, topics_of_readers
 from slackwater.client.transaction import LanePosition
-from slackwater.protocol import CommitPosition
+from slackwater.protocol import CommitPosition, ConfigError, OvertakenError, StateError
 from slackwater.protocol.keys import readers_topic
 from slackwater_lab.fakes.outputs import ViewWriter, World
 
@@ -310,17 +307,17 @@ def test_views_are_read_from_the_revision_that_readers_were_switched_to(world: W
 
 def test_a_switch_is_refused_that_would_take_something_from_readers(memory: World) -> None:
     revisions = Revisions(memory)
-    with pytest.raises(ClientConfigError, match="has written to this Kafka"):
+    with pytest.raises(ConfigError, match="has written to this Kafka"):
         revisions.switch(1)
     revisions.publish(1, 100, 200)
     revisions.switch(1)
-    with pytest.raises(ClientConfigError, match="has written to this Kafka"):
+    with pytest.raises(ConfigError, match="has written to this Kafka"):
         revisions.switch(2)
     revisions.publish(2, 100)
     with pytest.raises(NotVisibleError, match=r"is at 1/0/64, but readers are at 1/0/C8.*not switched"):
         revisions.switch(2)
     other = {"two": revisions.writers[2].views["one"]}
-    with pytest.raises(ClientConfigError, match="lacks view 'one', which readers of"):
+    with pytest.raises(ConfigError, match="lacks view 'one', which readers of"):
         switch_topics(memory.kafka, revisions.writers[2].name, 2, other, timeout=NOW)
     assert read_by(memory) == revisions.name
     assert revisions.switch(2, accept_earlier=True).position == at(100)
@@ -343,7 +340,7 @@ def test_revisions_over_revisions_of_another_output_have_common_commits(memory: 
     revisions.publish(1, 100)
     revisions.publish(2, 100, 200)
     revisions.switch(1)
-    with pytest.raises(ClientConfigError, match=r"reads source 'inv' and .* reads 'inv_v2'"):
+    with pytest.raises(ConfigError, match=r"reads source 'inv' and .* reads 'inv_v2'"):
         revisions.switch(2)
     writer = revisions.writers[2]
     done = switch_topics(memory.kafka, writer.name, 2, writer.views, source="root", timeout=NOW)
@@ -377,7 +374,7 @@ def test_of_two_who_switch_at_once_the_first_one_is_refused(
         begin(writer)
 
     monkeypatch.setattr(MemoryWriter, "begin", late)
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(OvertakenError):
         revisions.switch(2)
     assert read_by(memory) == f"{revisions.name}.v2"
 
@@ -401,28 +398,28 @@ def test_who_switches_sees_what_was_switched_before(memory: World, monkeypatch: 
 def test_what_cannot_be_followed_is_refused(memory: World) -> None:
     revisions = Revisions(memory)
     for _ in range(2):
-        with pytest.raises(ClientConfigError, match="were never switched to a revision"):
+        with pytest.raises(ConfigError, match="were never switched to a revision"):
             memory.consumer(revisions.inputs)
         memory.topics.make(readers_topic(revisions.name))
-    with pytest.raises(ClientConfigError, match="were never switched to a revision"):
+    with pytest.raises(ConfigError, match="were never switched to a revision"):
         topics_of_readers(memory.kafka, revisions.name)
     revisions.publish(1, 100)
     revisions.switch(1)
-    with pytest.raises(ClientConfigError, match="revisions may differ in their partitions"):
+    with pytest.raises(ConfigError, match="revisions may differ in their partitions"):
         memory.consumer(revisions.inputs, share=ByPartition(revisions.writers[1].views["one"]))
-    with pytest.raises(ClientConfigError, match="has no view 'two'"):
+    with pytest.raises(ConfigError, match="has no view 'two'"):
         memory.consumer(PipelineViews(revisions.name, "two"))
-    with pytest.raises(ClientConfigError, match="no view was given"):
+    with pytest.raises(ConfigError, match="no view was given"):
         PipelineViews(revisions.name)
     consumer = memory.consumer(revisions.inputs, positions=lambda _: str(LanePosition(0)))
-    with pytest.raises(ClientStateError, match="does not name a revision"):
+    with pytest.raises(StateError, match="does not name a revision"):
         memory.read(consumer, 1)
 
 
 def test_without_a_switch_there_is_nothing_to_follow(world: World) -> None:
     revisions = Revisions(world)
     assert newest_switch(world.kafka, revisions.name) is None
-    with pytest.raises(ClientConfigError, match="were never switched to a revision"):
+    with pytest.raises(ConfigError, match="were never switched to a revision"):
         world.consumer(revisions.inputs)
 
 

@@ -12,16 +12,17 @@ from slackwater.cuts import (
     CutLog,
     CutLogDamagedError,
     CutLogReplacedError,
-    CutLogTruncatedError,
     CutLogUnavailableError,
     InMemoryCutLog,
     KafkaCutLog,
     LoggedRecord,
+    RecordsGoneError,
 )
 from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
     Cut,
+    InputError,
     LogRecord,
     Marker,
     PassDecision,
@@ -29,7 +30,6 @@ from slackwater.protocol import (
     Refusal,
     SkipDecision,
     TimelineDecision,
-    UnsupportedVersionError,
     encode_cut,
 )
 
@@ -245,7 +245,7 @@ def test_a_record_of_a_newer_version_is_not_taken_for_a_damaged_one(
 ) -> None:
     at = write(encode_cut(make_cut(source, 15)).replace(b'"v":2', b'"v":3'))
     log.append_records([PassDecision(source=source, log_offset=at, wall_ms=1, decided_by="ann")])
-    with pytest.raises(UnsupportedVersionError):
+    with pytest.raises(InputError):
         log.tail(-1)
 
 
@@ -271,9 +271,8 @@ def test_a_truncated_kafka_log_names_the_offsets(make_cut: MakeCut, source: str,
 
 
 def assert_truncated(log: CutLog) -> None:
-    with pytest.raises(CutLogTruncatedError, match="no longer holds offset 1, it starts at 2") as caught:
+    with pytest.raises(RecordsGoneError, match="no longer holds offset 1, it starts at 2"):
         log.read_range(1, 3)
-    assert (caught.value.wanted_offset, caught.value.earliest_offset) == (1, 2)
     assert lsns(log.tail(-1)) == [30]
     assert lsns(log.read_range(2, 3)) == [30]
     assert (log.begin(), log.end()) == (2, 3)
@@ -297,10 +296,10 @@ def test_a_log_that_has_lost_all_its_cuts_is_not_taken_for_a_new_one(
     log.append([make_cut(source, lsn) for lsn in (10, 20)])
     assert log.begin() == 0
     delete_before(log, lambda: request.getfixturevalue("bootstrap"), source, 2)
-    with pytest.raises(CutLogTruncatedError, match="starts at 2"):
+    with pytest.raises(RecordsGoneError, match="starts at 2"):
         log.newest()
     log.append_records(others(source))
-    with pytest.raises(CutLogTruncatedError, match="starts at 2"):
+    with pytest.raises(RecordsGoneError, match="starts at 2"):
         log.newest()
     [cut] = log.append([make_cut(source, 30)])
     assert log.newest() == cut

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.cuts import CutLogTruncatedError, CutLogUnavailableError, KafkaCutLog
+from slackwater.cuts import CutLogUnavailableError, KafkaCutLog, RecordsGoneError
 from slackwater.kafka.retry import KafkaRetry, Retry, is_transient
 from slackwater.protocol import Cut, encode_log_record
 from slackwater_lab.fakes.topics import FlakyConsumer
@@ -287,7 +287,7 @@ def test_offsets_that_are_gone_are_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, cut: Cut, name: str
 ) -> None:
     log, _ = flaky_log(monkeypatch, 3, cut, "NO_ERROR", name)
-    with pytest.raises(CutLogTruncatedError):
+    with pytest.raises(RecordsGoneError):
         log.tail(-1)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.dev import ConnectPlugin, DevStackUnavailableError, JarSet, PinnedJar, cache_folder
+from slackwater.dev import ConnectPlugin, JarSet, PinnedJar, cache_folder
 from slackwater.dev.java import Progress, ensure_jars, find_damage, parse_manifest
+from slackwater.protocol import UnavailableError
 
 CONTENT = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
 
@@ -55,13 +56,13 @@ def test_of_two_at_once_one_fetches_and_both_have_the_jars(wanted: JarSet) -> No
 
 
 def test_a_jar_with_other_bytes_of_the_same_size_is_refused(wanted: JarSet) -> None:
-    with pytest.raises(DevStackUnavailableError, match=r"b-2\.jar has SHA-256"):
+    with pytest.raises(UnavailableError, match=r"b-2\.jar has SHA-256"):
         ensure_jars(wanted, FakeRepository({**CONTENT, "b-2.jar": b"bet4"}).fetch, silent)
     assert not wanted.folder.exists()
 
 
 def test_a_missing_jar_is_named(wanted: JarSet) -> None:
-    with pytest.raises(DevStackUnavailableError, match=r"b-2\.jar is missing"):
+    with pytest.raises(UnavailableError, match=r"b-2\.jar is missing"):
         ensure_jars(wanted, FakeRepository({"a-1.jar": b"alpha"}).fetch, silent)
 
 
@@ -127,5 +128,5 @@ def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch: pytest.Mon
         raise RuntimeError
 
     monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(DevStackUnavailableError, match="set SLACKWATER_CACHE"):
+    with pytest.raises(UnavailableError, match="set SLACKWATER_CACHE"):
         cache_folder({})

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from slackwater.dev import kafka
-from slackwater.dev.errors import DevStackUnavailableError, missing_prerequisite
+from slackwater.dev.errors import missing_prerequisite
 from slackwater.dev.java import JarSet, JavaProgram
 from slackwater.dev.programs import InstalledProgram, Version
 from slackwater.dev.settings import Collector
+from slackwater.protocol import UnavailableError
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_broker_starts_without_the_second_compiler(
         raise missing_prerequisite("Java", "this test needs only the options", "none")
 
     monkeypatch.setattr(kafka, "java_program", make)
-    with pytest.raises(DevStackUnavailableError):
+    with pytest.raises(UnavailableError):
         kafka.KafkaBroker(tmp_path).start()
 
     assert given == [("-XX:TieredStopAtLevel=1",)]

@@ -12,19 +12,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater.dev import (
-    DevStack,
-    DevStackSettings,
-    DevStackUnavailableError,
-    PostgresServer,
-    RunState,
-    down,
-    status,
-    up,
-)
+from slackwater.dev import DevStack, DevStackSettings, PostgresServer, RunState, down, status, up
 from slackwater.dev.processes import find_process
 from slackwater.dev.state import read_state
-from slackwater.protocol import ConfigError
+from slackwater.protocol import ConfigError, UnavailableError
 
 pytestmark = pytest.mark.integration
 
@@ -135,7 +126,7 @@ def test_a_server_that_cannot_start_says_why_with_its_last_lines(open_folder: Pa
     server.start()
     server.stop()
     (server.data_folder() / "postgresql.conf").write_text("nonsense = 1\n")
-    with pytest.raises(DevStackUnavailableError, match="nonsense") as caught:
+    with pytest.raises(UnavailableError, match="nonsense") as caught:
         server.start()
     assert caught.value.problem.startswith("postgres did not start")
     assert not server.is_running

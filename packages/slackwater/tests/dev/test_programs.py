@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.dev import DevStackUnavailableError
 from slackwater.dev.programs import (
     JAVA_VERSION,
     POSTGRES_VERSION,
@@ -16,6 +15,7 @@ from slackwater.dev.programs import (
     find_postgres,
     parse_version,
 )
+from slackwater.protocol import UnavailableError
 
 
 def script(path: Path, body: str) -> None:
@@ -57,7 +57,7 @@ def test_the_version_of_redis_is_read() -> None:
 
 
 def test_no_java_is_one_sentence_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DevStackUnavailableError) as caught:
+    with pytest.raises(UnavailableError) as caught:
         find_java({"PATH": str(tmp_path)})
     assert str(caught.value) == (
         "Java 17 or newer is needed, but there is no `java` on PATH; "
@@ -67,18 +67,18 @@ def test_no_java_is_one_sentence_that_says_what_to_do(tmp_path: Path) -> None:
 
 def test_an_old_java_is_refused_with_its_version(tmp_path: Path) -> None:
     script(tmp_path / "bin" / "java", "echo 'openjdk version \"11.0.2\"' >&2")
-    with pytest.raises(DevStackUnavailableError, match=r"is version 11\.0\.2"):
+    with pytest.raises(UnavailableError, match=r"is version 11\.0\.2"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 
 def test_a_java_that_does_not_run_is_refused(tmp_path: Path) -> None:
     script(tmp_path / "java", "exit 3")
-    with pytest.raises(DevStackUnavailableError, match="does not say its version"):
+    with pytest.raises(UnavailableError, match="does not say its version"):
         find_java({"PATH": str(tmp_path)})
 
 
 def test_a_java_home_without_java_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DevStackUnavailableError, match="does not run"):
+    with pytest.raises(UnavailableError, match="does not run"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 

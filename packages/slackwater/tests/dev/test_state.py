@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.dev import DevStackUnavailableError, RunState, down, status
+from slackwater.dev import RunState, down, status
 from slackwater.dev.connect import parse_state
+from slackwater.dev.errors import with_tail
 from slackwater.dev.processes import ProcessIdentity, find_process, identify
 from slackwater.dev.state import FILE_NAME, ServerRecord, StackState, read_state, write_state
-from slackwater.protocol import ConfigError, SlackwaterError, StateError
+from slackwater.protocol import ConfigError, SlackwaterError, StateError, UnavailableError
 
 
 def state_of(folder: Path, process: ProcessIdentity | None) -> StackState:
@@ -73,7 +74,7 @@ def test_down_leaves_a_foreigner_with_the_number_of_ours_alone(tmp_path: Path) -
     [
         ConfigError("setting prefix is ''", "expected letters"),
         StateError("redis already running in /f", "use another folder"),
-        DevStackUnavailableError("kafka did not start: it ended", "log: /l", "its\nlast lines"),
+        UnavailableError("kafka did not start: it ended", with_tail("log: /l", "its\nlast lines")),
     ],
 )
 def test_errors_survive_pickling(error: SlackwaterError) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from slackwater.cdc.records.changes import SpanTransactions
-from slackwater.engine.errors import PackingError
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
 from slackwater.engine.pack.table import TablePacker
 from slackwater.engine.payloads import Event, Events, bucket_of, decode_events
+from slackwater.protocol import InputError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.plan import EnginePlan
@@ -71,7 +71,7 @@ def test_an_update_needs_no_old_row_where_the_key_is_the_primary_key(spec: Packi
 
 
 def test_an_update_without_the_old_row_names_the_remedy_where_rows_can_move(spec: PackingSpec) -> None:
-    with pytest.raises(PackingError, match=r"order_id.*ALTER TABLE inventory.order_lines REPLICA IDENTITY"):
+    with pytest.raises(InputError, match=r"order_id.*ALTER TABLE inventory.order_lines REPLICA IDENTITY"):
         packed(spec, (LINES, "u", None, line(1)))
 
 
@@ -104,7 +104,7 @@ def test_a_delete_that_tells_another_index_than_the_primary_key_is_refused(told:
     (column,) = told
     for used in (tuple(UNTOLD), ("id", "name")):
         with pytest.raises(
-            PackingError, match=rf"s\.t tells no primary key, or not all of it, but column {column}: its REPL"
+            InputError, match=rf"s\.t tells no primary key, or not all of it, but column {column}: its REPL"
         ):
             packed(untold_spec(used), ("s.t", "d", UNTOLD | told, None))
 
@@ -159,7 +159,7 @@ def test_a_key_of_any_type_that_the_database_has_not_told_deletes_no_row(declare
     untold = {"key": filler, "other": 10, "note": None}
     for row in (untold, {**untold, "other": 11}):
         with pytest.raises(
-            PackingError, match=r"s\.t tells no primary key, or not all of it, but column other"
+            InputError, match=r"s\.t tells no primary key, or not all of it, but column other"
         ):
             packed(spec, ("s.t", "d", row, None))
     record = {"op": "d", "source": SOURCE, "transaction": {}, "before": untold, "after": None}
@@ -175,7 +175,7 @@ def test_a_key_of_any_type_that_the_database_has_not_told_deletes_no_row(declare
 def test_an_update_that_tells_another_index_than_the_primary_key_moves_no_row() -> None:
     catalog = parse_catalog({"": "CREATE TABLE s.t (id int PRIMARY KEY, k int NOT NULL);"})
     spec = packing_spec(compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id, k FROM s.t")], catalog), 1)
-    with pytest.raises(PackingError, match=r"s\.t tells no primary key.* but column k"):
+    with pytest.raises(InputError, match=r"s\.t tells no primary key.* but column k"):
         packed(spec, ("s.t", "u", {"id": 0, "k": 10}, {"id": 3, "k": 11}))
     (event,) = packed(spec, ("s.t", "u", {"id": 0, "k": 10}, {"id": 0, "k": 11}))
     assert event[4] is not None
@@ -187,7 +187,7 @@ def test_a_delete_that_tells_an_index_with_a_part_of_the_primary_key_is_refused(
     catalog = parse_catalog({"": f"CREATE TABLE s.t ({columns});"})
     spec = packing_spec(compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id, part FROM s.t")], catalog), 1)
     untold = {"id": 0, "part": 0, "k": 0}
-    with pytest.raises(PackingError, match="not all of it, but column k"):
+    with pytest.raises(InputError, match="not all of it, but column k"):
         packed(spec, ("s.t", "d", {**untold, **told}, None))
     (event,) = packed(spec, ("s.t", "d", {**untold, **told, "k": 0}, None))
     assert event[4] is None, "the primary key has a zero"
@@ -236,7 +236,7 @@ def test_an_update_without_the_old_row_of_a_table_that_is_declared_full_is_refus
         return events[0]
 
     assert len(update(tables, None)) == len(update(tables + full, {"id": 7, "k": "y"})) == 1
-    with pytest.raises(PackingError, match=r"s\.t contains no old row, but .* FULL"):
+    with pytest.raises(InputError, match=r"s\.t contains no old row, but .* FULL"):
         update(tables + full, None)
 
 
@@ -281,7 +281,7 @@ def test_a_value_that_the_record_leaves_out_is_taken_from_the_old_row(spec: Pack
 
 
 def test_a_row_that_moves_without_one_of_its_values_is_refused(spec: PackingSpec) -> None:
-    with pytest.raises(PackingError, match="TOAST"):
+    with pytest.raises(InputError, match="TOAST"):
         packed(spec, (LINES, "u", line(1, UNAVAILABLE), line(2, UNAVAILABLE)))
 
 
@@ -359,18 +359,18 @@ def test_an_update_of_the_primary_key_may_be_one_record(spec: PackingSpec, keeps
 
 
 def test_an_operation_nobody_knows_is_refused(spec: PackingSpec) -> None:
-    with pytest.raises(PackingError, match="'m'"):
+    with pytest.raises(InputError, match="'m'"):
         packed(spec, (ORDERS, "m", None, None))
 
 
 def test_a_table_the_view_does_not_read_is_refused(spec: PackingSpec) -> None:
-    with pytest.raises(PackingError, match=r"inventory\.notes"):
+    with pytest.raises(InputError, match=r"inventory\.notes"):
         packed(spec, ("inventory.notes", "c", None, order()))
 
 
 @pytest.mark.parametrize("op", ["c", "u", "r", "d"])
 def test_an_operation_without_its_row_is_refused(spec: PackingSpec, op: str) -> None:
-    with pytest.raises(PackingError, match=op):
+    with pytest.raises(InputError, match=op):
         packed(spec, (ORDERS, op, None, None))
 
 

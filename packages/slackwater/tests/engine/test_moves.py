@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.errors import PackingError
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.protocol import InputError
@@ -191,7 +190,7 @@ def test_a_key_without_its_value_is_refused() -> None:
     )
     after = json.dumps({"id": UNAVAILABLE, "n": 1}).encode()
 
-    with pytest.raises(PackingError, match=r"s\.t contains no value of id.*REPLICA IDENTITY FULL"):
+    with pytest.raises(InputError, match=r"s\.t contains no value of id.*REPLICA IDENTITY FULL"):
         LocalEngine(plan).run([("s.t", "u", 100, None, after, 90)])
 
 

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.registry import (
-    RegistryConfigError,
-    RegistryError,
-    RegistryInputError,
+    RegistryRefusedError,
     RegistryUnavailableError,
     SchemaRegistry,
     avro_to_json,
 )
 from slackwater.kafka.registry.client import MAX_ANSWER_BYTES
-from slackwater.protocol import RegistrySettings
+from slackwater.protocol import ConfigError, InputError, RegistrySettings
 from slackwater_lab.fakes.registry import RegistryServer
 
 LONG = '"long"'
@@ -53,7 +51,7 @@ def test_avro_becomes_json_and_json_stays(server: RegistryServer) -> None:
 
 
 def test_a_registry_below_a_path_is_found_there(server: RegistryServer) -> None:
-    with pytest.raises(RegistryInputError):
+    with pytest.raises(InputError):
         client(server.url + "/apis/ccompat/v7").schema(1)
 
     assert server.requests == ["/apis/ccompat/v7/schemas/ids/1"]
@@ -61,7 +59,7 @@ def test_a_registry_below_a_path_is_found_there(server: RegistryServer) -> None:
 
 def test_an_unknown_schema_is_asked_for_again_later(server: RegistryServer) -> None:
     registry = client(server.url)
-    with pytest.raises(RegistryInputError, match="there is no schema 1; check whether this is the registry"):
+    with pytest.raises(InputError, match="there is no schema 1; check whether this is the registry"):
         registry.schema(1)
     server.register(LONG)
 
@@ -74,9 +72,9 @@ def test_credentials_are_sent_and_never_shown() -> None:
         settings = RegistrySettings(url=server.url, user="u", password="geheim")
         assert SchemaRegistry(settings).schema(1) == LONG
         assert "geheim" not in repr(settings)
-        with pytest.raises(RegistryConfigError, match="HTTP 401"):
+        with pytest.raises(ConfigError, match="HTTP 401"):
             client(server.url, user="u", password="other").schema(1)
-        with pytest.raises(RegistryConfigError):
+        with pytest.raises(ConfigError):
             client(server.url).schema(1)
 
 
@@ -97,9 +95,8 @@ def test_the_next_address_is_asked_when_one_does_not_answer(server: RegistryServ
 def test_nobody_listening_is_said_with_the_address() -> None:
     address = f"http://127.0.0.1:{closed_port()}"
 
-    with pytest.raises(RegistryUnavailableError, match="ConnectionRefusedError") as caught:
+    with pytest.raises(RegistryUnavailableError, match=f"{address}: schema 5 .*ConnectionRefusedError"):
         client(address).schema(5)
-    assert (caught.value.address, caught.value.schema_id) == (address, 5)
 
 
 def test_a_registry_that_says_nothing_is_waited_for_no_longer_than_the_time_out() -> None:
@@ -145,7 +142,7 @@ def test_what_is_no_self_contained_avro_is_refused(
 ) -> None:
     schema_id = server.register(LONG, **fields)
 
-    with pytest.raises(RegistryInputError, match=problem):
+    with pytest.raises(InputError, match=problem):
         client(server.url).schema(schema_id)
 
 
@@ -159,12 +156,11 @@ def test_a_connector_registers_and_gets_the_same_id_for_the_same_schema(server: 
 
 def test_errors_travel_between_processes() -> None:
     for error in (
-        RegistryUnavailableError("http://a", 1, "why"),
-        RegistryConfigError("http://a", 1, "refused"),
-        RegistryInputError("http://a", 1, "is JSON"),
+        RegistryUnavailableError("http://a", "why"),
+        RegistryRefusedError("http://a", "is incompatible"),
     ):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-        assert isinstance(copy, RegistryError)
+        assert type(copy) is type(error)
         assert str(copy) == str(error)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from slackwater.kafka.registry import (
-    RegistryConfigError,
     RegistryRefusedError,
     RegistryUnavailableError,
     Schema,
@@ -16,7 +15,7 @@ from slackwater.kafka.registry import (
     subject,
     wire_header,
 )
-from slackwater.protocol import RegistrySettings
+from slackwater.protocol import ConfigError, RegistrySettings
 from slackwater_lab.fakes.registry import RegistryServer
 
 LONG = Schema(SchemaKind.AVRO, '"long"')
@@ -73,25 +72,22 @@ def test_a_json_schema_is_registered_as_one(server: RegistryServer) -> None:
 def test_an_incompatible_schema_is_refused_with_what_differs(server: RegistryServer) -> None:
     server.incompatible["t-value"] = "READER_FIELD_MISSING_DEFAULT_VALUE at /fields/1"
 
-    with pytest.raises(
-        RegistryRefusedError, match=r"'t-value': .* not compatible .*409.*/fields/1"
-    ) as caught:
+    with pytest.raises(RegistryRefusedError, match=r"'t-value': .* not compatible .*409.*/fields/1"):
         registry(server).register("t-value", LONG)
-    assert caught.value.schema_id is None
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_missing_rights_are_no_reason_to_ask_again(server: RegistryServer, status: int) -> None:
     server.failure = status
 
-    with pytest.raises(RegistryConfigError, match=rf"'t-value'.*HTTP {status}.*user and password"):
+    with pytest.raises(ConfigError, match=rf"'t-value'.*HTTP {status}.*user and password"):
         registry(server).register("t-value", LONG)
 
 
 def test_an_address_without_a_registry_is_a_mistake(server: RegistryServer) -> None:
     server.failure = 404
 
-    with pytest.raises(RegistryConfigError, match=r"it has no subjects.*check the address"):
+    with pytest.raises(ConfigError, match=r"it has no subjects.*check the address"):
         registry(server).register("t-value", LONG)
 
 

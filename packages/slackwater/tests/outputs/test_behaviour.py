@@ -26,8 +26,15 @@ from slackwater.outputs.lake.table import Lake
 from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
-from slackwater.protocol import LakeSettings, PostgresSettings, ProgressRecord, StateError, UnavailableError
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import (
+    LakeSettings,
+    OvertakenError,
+    PostgresSettings,
+    ProgressRecord,
+    StateError,
+    UnavailableError,
+)
 from slackwater.protocol.keys import lake_ledger
 from slackwater_lab.probes import CrashAt, CrashError, LookAt
 
@@ -376,7 +383,7 @@ def test_a_run_that_was_overtaken_says_so_every_time_and_leaves_nothing(
     older = output.sink(probe=LookAt(step, newer.open))
     older.open()
     for _ in range(2):
-        with pytest.raises(RunOvertakenError, match="another run of pipeline"):
+        with pytest.raises(OvertakenError, match="another run of pipeline"):
             older.write(QUERY, batches[0])
     assert output.versions() == []
     newer.write(QUERY, batches[0])

@@ -16,8 +16,7 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs import Emit, SinkStep
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
-from slackwater.pipeline.errors import RunOvertakenError
-from slackwater.protocol import ProgressRecord, StateError, encode_progress_record
+from slackwater.protocol import OvertakenError, ProgressRecord, StateError, encode_progress_record
 
 pytestmark = pytest.mark.integration
 
@@ -348,7 +347,7 @@ def test_a_run_that_was_overtaken_never_writes_again_and_disturbs_nobody(
     older.write(QUERY, make_batch(0))
     newer.open()
     for _ in range(2):
-        with pytest.raises(RunOvertakenError, match="another run of pipeline"):
+        with pytest.raises(OvertakenError, match="another run of pipeline"):
             older.write(QUERY, make_batch(1))
     newer.write(QUERY, make_batch(1))
     older.close()
@@ -370,7 +369,7 @@ def test_a_second_attempt_does_not_make_an_overtaken_run_take_over(
     newer = KafkaSink(settings)
     older = KafkaSink(settings, probe=OpenAt(newer, step), connect=FailsOnce)
     older.open()
-    with pytest.raises(RunOvertakenError, match="newest progress record is of run"):
+    with pytest.raises(OvertakenError, match="newest progress record is of run"):
         older.write(QUERY, make_batch(0))
     newer.write(QUERY, make_batch(0))
     newer.close()

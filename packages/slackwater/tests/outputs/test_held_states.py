@@ -21,8 +21,15 @@ from slackwater.outputs import Emit
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
 from slackwater.outputs.kafka.reading import newest_progress
 from slackwater.outputs.kafka.topics import SinkTopics
-from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
-from slackwater.protocol import CommitPosition, ProgressRecord, SystemClock, TopicState, epoch_ms
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import (
+    CommitPosition,
+    OvertakenError,
+    ProgressRecord,
+    SystemClock,
+    TopicState,
+    epoch_ms,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -236,6 +243,6 @@ def test_a_run_that_was_overtaken_raises_nothing(
 ) -> None:
     with opened(settings, clock) as sink:
         sink.write(QUERY, make_batch(0, document(0)))
-        with opened(settings, clock), pytest.raises(RunOvertakenError):
+        with opened(settings, clock), pytest.raises(OvertakenError):
             sink.hold({at(0): clock.moment + HOUR})
         assert topic.lag_ms == KEEP_MS

@@ -14,9 +14,10 @@ from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
 from slackwater.outputs.kafka.reading import read_progress
 from slackwater.outputs.kafka.topics import SinkTopics
-from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.pipeline.errors import OutputRefusedError, run_overtaken
 from slackwater.protocol import (
     KafkaSettings,
+    OvertakenError,
     ProgressRecord,
     SlackwaterError,
     StateError,
@@ -194,9 +195,9 @@ def test_the_limit_of_an_output_is_waited_for_unless_it_may_not_be_known(
         *[(name, True) for name in TRANSIENT],
         *[(name, False) for name in PERMANENT],
         *[(name, OutputRefusedError) for name in REFUSED],
-        ("INVALID_PRODUCER_EPOCH", RunOvertakenError),
-        ("PRODUCER_FENCED", RunOvertakenError),
-        ("_FENCED", RunOvertakenError),
+        ("INVALID_PRODUCER_EPOCH", OvertakenError),
+        ("PRODUCER_FENCED", OvertakenError),
+        ("_FENCED", OvertakenError),
     ],
 )
 def test_an_error_of_the_producer_is_fencing_or_a_refusal_or_may_pass_or_does_not(
@@ -350,7 +351,7 @@ def write(producers: OneFailure, batch: DocumentBatch, settings: KafkaSinkSettin
 
 @pytest.mark.usefixtures("no_progress")
 @pytest.mark.parametrize(
-    "error", [failure(is_transient=True), RunOvertakenError("p", "a transaction that was timed out")]
+    "error", [failure(is_transient=True), run_overtaken("p", "a transaction that was timed out")]
 )
 def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(
     make_batch: MakeBatch, error: SlackwaterError
@@ -389,8 +390,8 @@ def test_a_producer_that_another_run_has_fenced_is_not_replaced(
 ) -> None:
     newest = iter([None, replace(PROGRESS, run="another")])
     monkeypatch.setattr("slackwater.outputs.kafka.sink.newest_progress", lambda _: next(newest))
-    producers = OneFailure(FakeTime(), RunOvertakenError("p", "epoch"))
-    with pytest.raises(RunOvertakenError):
+    producers = OneFailure(FakeTime(), run_overtaken("p", "epoch"))
+    with pytest.raises(OvertakenError):
         write(producers, make_batch(0))
     assert producers.opened == 1
 

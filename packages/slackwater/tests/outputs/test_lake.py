@@ -35,11 +35,12 @@ from slackwater.outputs.lake.table import (
     refused_or_unavailable,
 )
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,
     LakeSettings,
+    OvertakenError,
     StateError,
     SystemClock,
     UnavailableError,
@@ -727,10 +728,10 @@ def test_an_overtaken_run_says_so_also_when_the_ledger_is_gone(
     sink = lake.sink()
     run(sink, batches[0])
     lake.sink().open()
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         sink.write(QUERY, batches[1])
     lake.rename("slackwater.p", "gone.p")
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         sink.write(QUERY, batches[1])
 
 
@@ -816,7 +817,7 @@ def test_a_run_that_has_taken_over_the_ledger_ends_the_earlier_one(
         early.add(row(batches[1], "early"))
     with pytest.raises(SnapshotConflictError):
         early.drop_old(LATER, LATER)
-    with pytest.raises(RunOvertakenError, match="is of run late"):
+    with pytest.raises(OvertakenError, match="is of run late"):
         early.refresh()
     late.add(row(batches[1], "late"))
     assert [each["batch_id"] for each in lake.ledger()] == [0, 1]

@@ -13,8 +13,7 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs import SinkStep
 from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
 from slackwater.outputs.lake.iceberg import IcebergLake
-from slackwater.pipeline.errors import RunOvertakenError
-from slackwater.protocol import LakeSettings
+from slackwater.protocol import LakeSettings, OvertakenError
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +45,7 @@ def test_of_two_runs_that_commit_at_one_moment_the_newer_one_does(
     def write() -> None:
         try:
             older.write("query", batch)
-        except RunOvertakenError as error:
+        except OvertakenError as error:
             errors.append(error)
 
     thread = threading.Thread(target=write)

@@ -24,8 +24,8 @@ from slackwater.outputs.postgres import (
 )
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
-from slackwater.protocol import PostgresSettings, StateError
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import OvertakenError, PostgresSettings, StateError
 from slackwater_lab.probes import LookAt
 
 pytestmark = pytest.mark.integration
@@ -103,7 +103,7 @@ def test_the_session_that_a_run_has_after_a_reconnect_is_noted_and_ended_by_the_
     newer.open()
     assert asked(database, "SELECT pg_terminate_backend(%s, 60000)", pid) in ([], [False])
     assert not is_alive(database, pid)
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         older.write("q", make_batch(1, [shown(11, 1, 2)]))
     assert rows(database, settings) == {1: 1}
 
@@ -173,7 +173,7 @@ def test_a_session_that_may_be_seen_but_not_ended_is_left_alone(
     newer.open()
     assert is_alive(database, session_of(older))
     newer.write("q", make_batch(0, [shown(1, 1, 1)]))
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         older.write("q", make_batch(0, [shown(1, 1, 2)]))
     assert rows(database, settings) == {1: 1}
     for sink in (older, newer):
@@ -192,7 +192,7 @@ def test_a_run_whose_session_nobody_could_end_is_overtaken_by_the_ledger_alone(
         patched.setattr(ledger, "end_earlier_run", lambda *_: None)
         newer.open()
     for _ in range(2):
-        with pytest.raises(RunOvertakenError):
+        with pytest.raises(OvertakenError):
             older.write("q", make_batch(0, [shown(1, 1, 1)]))
     assert rows(database, settings) == {}
     newer.write("q", make_batch(0, [shown(1, 1, 2)]))
@@ -204,7 +204,7 @@ def test_a_run_that_was_overtaken_does_not_come_back_with_another_session(
 ) -> None:
     older, newer = runs
     newer.open()
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         older.write("q", make_batch(0, [shown(1, 1, 1)]))
     query = "SELECT backend_pid FROM slackwater.ledger WHERE pipeline = %s"
     assert asked(database, query, settings.pipeline) == [session_of(newer)]
@@ -220,11 +220,11 @@ def test_a_run_that_was_overtaken_stays_so_whatever_the_ledger_says_later(
     query = "SELECT run, progress FROM slackwater.ledger WHERE pipeline = %s"
     [copy] = database.execute(query, (settings.pipeline,))
     newer.open()
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         older.write("q", make_batch(0, [shown(1, 1, 1)]))
     statement = "UPDATE slackwater.ledger SET run = %s, progress = %s WHERE pipeline = %s"
     database.execute(statement, (*copy, settings.pipeline))
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         older.write("q", make_batch(0, [shown(1, 1, 1)]))
     assert rows(database, settings) == {}
 

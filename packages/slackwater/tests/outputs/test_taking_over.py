@@ -12,9 +12,10 @@ from slackwater.kafka.transactions import Headers
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka import sink as kafka
 from slackwater.outputs.kafka.producer import TransactionFailedError
-from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import (
     KafkaSettings,
+    OvertakenError,
     ProgressRecord,
     StateError,
     TopicState,
@@ -75,7 +76,7 @@ class Producer:
         """As Kafka: a failure may come before it or, when only the answer is lost, behind it."""
         self._broker.did("commit")
         if self._broker.newest is not self:
-            raise RunOvertakenError("orders", "epoch")
+            raise run_overtaken("orders", "epoch")
         self._broker.progress = self._progress
         self._broker.did("answer")
 
@@ -255,11 +256,11 @@ def test_a_run_that_was_overtaken_is_fenced_for_its_life(
     newer = sink_of(broker)
     newer.open()
     broker.happened.clear()
-    with pytest.raises(RunOvertakenError, match="newest progress record is of run"):
+    with pytest.raises(OvertakenError, match="newest progress record is of run"):
         sink.write("q", make_batch(0, []))
     newer.close()
     broker.progress = None
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         sink.write("q", make_batch(0, []))
     assert "open" not in broker.happened
 
@@ -272,7 +273,7 @@ def test_an_attempt_that_fails_is_the_last_one_of_a_run_that_was_overtaken(
     newer = sink_of(broker)
     broker.hooks["states_after"] = newer.open
     broker.fails = ["states_after"]
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         sink.write("q", make_batch(0, []))
     broker.happened.clear()
     newer.write("q", make_batch(0, []))
@@ -284,7 +285,7 @@ def test_a_run_that_was_fenced_lets_go_of_its_producer_and_ends(
 ) -> None:
     sink.open()
     broker.hooks["commit"] = sink_of(broker).open
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         sink.write("q", make_batch(0, []))
     assert broker.happened[-2:] == ["discard", "read progress"]
 
@@ -297,7 +298,7 @@ def test_another_time_out_does_not_make_an_overtaken_run_take_over(
     newer.open()
     broker.happened.clear()
     monkeypatch.setattr("slackwater.outputs.kafka.settings._SLOWEST_BYTES_PER_SECOND", 0.001)
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         sink.write("q", make_batch(0))
     assert "open" not in broker.happened
 
@@ -309,7 +310,7 @@ def test_of_two_runs_that_open_producers_at_once_the_one_that_began_last_goes_on
     newer = sink_of(broker)
     broker.fails = ["commit"]
     broker.hooks["open"] = newer.open
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         sink.write("q", make_batch(0, []))
     assert newer.write("q", make_batch(0, [])).was_covered is False
 

@@ -20,9 +20,9 @@ from slackwater.pipeline.batch_job import BatchResult
 from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import KnownState
 from slackwater.pipeline.copied_state import CopiedBatch
-from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.pipeline.errors import run_overtaken
 from slackwater.pipeline.source.planner import PlannedCut
-from slackwater.protocol import BatchHeader, SystemClock, UnavailableError
+from slackwater.protocol import BatchHeader, OvertakenError, SystemClock, UnavailableError
 
 Hook = Callable[[], object]
 STAGES = "stages"
@@ -350,8 +350,8 @@ def test_a_run_that_is_to_stop_does_not_begin_with_a_copied_state(world: World) 
 
 
 def test_a_run_that_was_overtaken_ends(world: World) -> None:
-    world.hooks["write 1"] = fails(RunOvertakenError("orders", "epoch"))
-    with pytest.raises(RunOvertakenError):
+    world.hooks["write 1"] = fails(run_overtaken("orders", "epoch"))
+    with pytest.raises(OvertakenError):
         world.go()
     assert world.happened[-1] == "write 1"
 

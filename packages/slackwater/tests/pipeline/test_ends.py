@@ -14,12 +14,17 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from slackwater.cdc.connector import reading_properties
-from slackwater.cuts import CompactedTopicUnavailableError, InMemoryLeaseLog, InMemoryPipelineLog
+from slackwater.cuts import (
+    CompactedTopicUnavailableError,
+    InMemoryLeaseLog,
+    InMemoryPipelineLog,
+    RecordsGoneError,
+)
 from slackwater.pipeline import RunSettings, leases, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
-from slackwater.pipeline.errors import RecordsGoneError, RunOvertakenError
+from slackwater.pipeline.errors import run_overtaken
 from slackwater.pipeline.registration import make_registration
 from slackwater.pipeline.runner import PipelineRun
 from slackwater.protocol import (
@@ -27,6 +32,7 @@ from slackwater.protocol import (
     CommitPosition,
     ConfigError,
     InputError,
+    OvertakenError,
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
@@ -453,8 +459,8 @@ def test_a_run_that_fails_says_why(run: Run) -> None:
 
 
 def test_a_run_that_was_overtaken_says_nothing_about_the_one_that_goes_on(run: Run) -> None:
-    run.fails(RunOvertakenError("orders", "fenced"))
-    with pytest.raises(RunOvertakenError):
+    run.fails(run_overtaken("orders", "fenced"))
+    with pytest.raises(OvertakenError):
         run.go()
     assert not any(isinstance(e.record, PipelineReport) and e.record.end for e in run.pipelines.read())
 

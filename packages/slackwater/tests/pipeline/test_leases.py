@@ -12,9 +12,17 @@ from typing import Any
 import pytest
 
 from slackwater.cuts import CompactedTopicUnavailableError, InMemoryLeaseLog
-from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.pipeline.errors import OutputRefusedError, run_overtaken
 from slackwater.pipeline.leases import CLOCK_MARGIN, LeaseHolder
-from slackwater.protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
+from slackwater.protocol import (
+    CommitPosition,
+    Hold,
+    Lease,
+    LeaseRecord,
+    OvertakenError,
+    SystemClock,
+    epoch_ms,
+)
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -230,10 +238,10 @@ def test_an_output_that_cannot_do_it_refuses_and_the_run_goes_on(run: Run) -> No
 
 
 def test_a_run_that_was_overtaken_ends(run: Run) -> None:
-    run.output.error = RunOvertakenError("orders", "run 2")
+    run.output.error = run_overtaken("orders", "run 2")
     run.topic.write(LEASE)
     run.holder.look()
-    with pytest.raises(RunOvertakenError):
+    with pytest.raises(OvertakenError):
         run.holder.hold()
 
 

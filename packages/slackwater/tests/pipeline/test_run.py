@@ -623,7 +623,7 @@ def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeate
             first.process.wait(0.5)
     loser, winner = (first, second) if first.has_ended else (second, first)
     assert loser.await_end() == 1
-    assert loser.last["error"] == "RunOvertakenError", loser.last
+    assert loser.last["error"] == "OvertakenError", loser.last
     [jvm] = processes(winner, JVM)
     jvm.terminate()
     assert winner.await_end() == 1

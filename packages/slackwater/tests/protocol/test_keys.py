@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater.protocol import TableNameError
+from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import data_topic, listed_names, quoted_table, table_name
 
 
@@ -45,12 +45,12 @@ def test_a_table_is_named_plainly_or_as_in_sql(written: str, name: str) -> None:
 
 @pytest.mark.parametrize("written", ["", "orders", ".a", "s.", 's.""', '""."a"', 's."a', '"s.a"', 's."a"b'])
 def test_what_names_no_table_is_refused(written: str) -> None:
-    with pytest.raises(TableNameError, match=r"is not the name of a table; expected schema\.table"):
+    with pytest.raises(ConfigError, match=r"is not the name of a table; expected schema\.table"):
         table_name(written)
 
 
 def test_a_schema_with_a_dot_in_its_name_is_refused() -> None:
-    with pytest.raises(TableNameError, match=r"schema 'a\.b' has a dot in its name"):
+    with pytest.raises(ConfigError, match=r"schema 'a\.b' has a dot in its name"):
         table_name('"a.b".c')
 
 

@@ -10,9 +10,9 @@ from slackwater.cli.commands.delay import delay_lines
 from slackwater.cli.commands.explain import sharing_lines
 from slackwater.cli.commands.snapshots import snapshot_lines
 from slackwater.cli.pipelines import read_snapshots, read_topology, topology_lines
-from slackwater.client import ClientError, ComparedView, TopicOutput, compare_views
+from slackwater.client import ComparedView, TopicOutput, compare_views
 from slackwater.control import find_equal_stages, measure_delays
-from slackwater.protocol import Clock, KafkaSettings, epoch_ms
+from slackwater.protocol import Clock, KafkaSettings, SlackwaterError, epoch_ms
 
 
 def write_next_revision(pipeline: Path, folder: Path, topic: str) -> Path:
@@ -45,7 +45,7 @@ def newest_lsn(kafka: KafkaSettings, pipeline: str) -> int:
     with closing(TopicOutput(kafka, pipeline)) as output:
         try:
             newest = output.newest()
-        except ClientError:  # nobody has made the topics yet
+        except SlackwaterError:  # nobody has made the topics yet
             return 0
     return 0 if newest is None else newest.position.lsn
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from slackwater.command.output import Output
-from slackwater.cuts import MarkersError, RedisMarkerStore
+from slackwater.cuts import MarkerStoreUnavailableError, RedisMarkerStore
 from slackwater.dev import DevStack, DevStackSettings
 from slackwater.dev.processes import Lifetime
 from slackwater.pipeline import load_pipeline
@@ -328,7 +328,7 @@ def frontier_reader(redis_url: str) -> Iterator[Callable[[], str]]:
     def newest() -> str:
         try:
             cut = store.newest(SOURCE, 1)
-        except MarkersError as error:
+        except MarkerStoreUnavailableError as error:
             return f"unknown ({type(error).__name__})"
         return f"{format_position(cut.cut.lsn)}, {cut.cut.event_count:,} events" if cut else "none yet"
 

@@ -209,10 +209,6 @@ def compiled(ddl: str, views: tuple[tuple[str, str], ...], buckets: int, every_c
     return LocalEngine(make_plan(ddl, views), buckets=buckets, every_commit=every_commit)
 
 
-class UnrepeatableBatchError(Exception):
-    """A batch that was run again on the same state gave something else."""
-
-
 class JudgedEngine:
     """The engine: everything but Spark, Kafka and the disk."""
 
@@ -244,7 +240,7 @@ class JudgedEngine:
         self._engine.return_to(before)
         second = self._engine.run(events, batch.tasks, first_lsn=first_lsn)
         if second != first:
-            raise UnrepeatableBatchError(f"the first time {first}, the second time {second}")
+            raise AssertionError(f"repeated, the batch gave something else: first {first}, then {second}")
 
     def close(self) -> None:
         """See `Engine`."""

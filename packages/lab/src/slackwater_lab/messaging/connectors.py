@@ -83,7 +83,7 @@ def open_worker(
         flush_interval: How often it is stored otherwise; by default only at an orderly end.
 
     Raises:
-        DevStackUnavailableError: The worker or its connector did not start.
+        UnavailableError: The worker or its connector did not start.
     """
     plugin = _PLUGINS.get(connector["connector.class"])
     worker = ConnectWorker(folder, mode=mode, plugins=() if plugin is None else (plugin,))

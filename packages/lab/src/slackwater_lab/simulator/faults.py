@@ -386,7 +386,9 @@ FAULTS: Mapping[str, PlantedFault] = {
         "values whose schema cannot be asked for are taken for damaged ones",
         AvroValues,
         "_converted",
-        edited("except WireFormatError as error:", "except (WireFormatError, RegistryError) as error:"),
+        edited(
+            "except WireFormatError as error:", "except (WireFormatError, RegistryUnavailableError) as error:"
+        ),
         ("avro",),
     ),
     "nothing-held": _fault(

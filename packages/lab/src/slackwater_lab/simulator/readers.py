@@ -15,14 +15,12 @@ from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater.cuts import (
     CutLog,
-    CutLogError,
-    CutLogTruncatedError,
     CutLogUnavailableError,
     MarkerStore,
+    RecordsGoneError,
 )
 from slackwater.engine.settings import Scope
-from slackwater.kafka.registry import RegistryError, RegistrySettings, avro_to_json
-from slackwater.pipeline.errors import RecordsGoneError
+from slackwater.kafka.registry import RegistrySettings, RegistryUnavailableError, avro_to_json
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.kafka_reader import SpanReader
 from slackwater.pipeline.source.options import SourceOptions
@@ -169,7 +167,9 @@ class Pipeline(ABC):
             else:
                 self._commit(self._read)
         except SlackwaterError as error:
-            is_away = isinstance(error, CutLogUnavailableError) or isinstance(error.__cause__, RegistryError)
+            is_away = isinstance(error, CutLogUnavailableError) or isinstance(
+                error.__cause__, RegistryUnavailableError
+            )
             if not is_away:  # a log or a registry that does not answer is asked again
                 self._refuse(error)
 
@@ -277,9 +277,9 @@ class Pipeline(ABC):
         self._note(f"commits up to {self.lsn}")
         self._judge_state()
 
-    def _refuse(self, error: SlackwaterError | CutLogError) -> None:
+    def _refuse(self, error: SlackwaterError) -> None:
         """A reader stops only where it may; it never shows what is wrong instead."""
-        is_gone = isinstance(error, RecordsGoneError | CutLogTruncatedError)
+        is_gone = isinstance(error, RecordsGoneError)
         if not (self.lacks if is_gone else self._may_refuse(error)):
             raise ViolationError("G4", f"the {self.name} stops: {error}")
         self.refusal = str(error)

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from slackwater.cdc import Frontier
 from slackwater.cuts import (
     CutLog,
-    CutLogTruncatedError,
     CutLogUnavailableError,
     MarkerStore,
+    RecordsGoneError,
 )
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers, SlackwaterError
 from slackwater_lab.simulator.avro import ADDRESS
@@ -140,7 +140,7 @@ class SidecarProcess:
             frontier = found.frontier(settings)
         except CutLogUnavailableError:
             return
-        except CutLogTruncatedError as error:
+        except RecordsGoneError as error:
             self._refuse(error)
             return
         settings = replace(settings, timeline=found.timeline)
@@ -183,10 +183,10 @@ class SidecarProcess:
             self.refusal = ""
         except KilledError:
             self.kill("while it writes")
-        except (SlackwaterError, CutLogTruncatedError) as error:
+        except SlackwaterError as error:
             self._refuse(error)
 
-    def _refuse(self, error: SlackwaterError | CutLogTruncatedError) -> None:
+    def _refuse(self, error: SlackwaterError) -> None:
         """It ends, and is started again by its supervisor; only where something is gone that it needs."""
         if not self._world.is_sidecar_input_removed:
             raise ViolationError("G4", f"{self.name} stops: {error}")

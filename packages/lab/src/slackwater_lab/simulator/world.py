@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from slackwater.cdc.table_snapshots import ALL_TABLES
-from slackwater.cuts import CutLogTruncatedError, InMemoryCutLog, InMemoryMarkerStore
+from slackwater.cuts import InMemoryCutLog, InMemoryMarkerStore, RecordsGoneError
 from slackwater.protocol import (
     AheadMarkers,
     Cut,
@@ -216,7 +216,7 @@ class World:
         """The newest that the log still has."""
         try:
             return self.log.newest()
-        except CutLogTruncatedError:
+        except RecordsGoneError:
             return None
 
     @property

@@ -18,13 +18,7 @@ from psycopg import sql
 
 from slackwater.cdc.envelope import decode_full_row
 from slackwater.cdc.records.record import Record, bad_input
-from slackwater.client import (
-    ChangeTopics,
-    ClientUnavailableError,
-    ConsumerSettings,
-    Transaction,
-    TransactionalConsumer,
-)
+from slackwater.client import ChangeTopics, ConsumerSettings, Transaction, TransactionalConsumer
 from slackwater.kafka.retry import KafkaRetry
 from slackwater.protocol import ConfigError, KafkaSettings, UnavailableError
 from slackwater.protocol.keys import HEADER_COMMIT_LSN
@@ -137,7 +131,7 @@ class CaptureRelay(Runner):
         ConfigError: The name cannot be used.
     """
 
-    passing = FencedError, UnavailableError, ClientUnavailableError
+    passing = FencedError, UnavailableError, UnavailableError
 
     def __init__(
         self,
@@ -168,7 +162,7 @@ class CaptureRelay(Runner):
             SlackwaterError: Kafka failed or did not answer. Either nothing is visible, or the outcome is not
                 known; the next call continues at the position that Kafka has committed.
             ConfigError: The relay is in use by another thread or task.
-            ClientError: The change topics cannot be read.
+            SlackwaterError: The change topics cannot be read.
             slackwater.cdc.BadInputError: A record is not one of the table.
         """
         with self._use.held():

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from slackwater.protocol import ConfigError, TableNameError
+from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import table_name
 from slackwater.sql.catalog import Catalog, Table
 from slackwater.sql.postgres import parse_catalog
@@ -50,7 +50,7 @@ def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Tab
         ConfigError: The table is not declared, or not read.
     """
     tables = {table.full_name: table for table in catalog.tables} if catalog is not None else {}
-    with suppress(TableNameError):
+    with suppress(ConfigError):
         name = table_name(name)
     if name not in tables:
         raise undeclared_table(name, "is not declared", tuple(tables))

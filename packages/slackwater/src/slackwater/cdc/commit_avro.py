@@ -51,7 +51,7 @@ def decode_commit_avro(data: bytes) -> CommitRecord:
 
     Raises:
         MalformedRecordError: The bytes are not such a record, or something follows it.
-            UnsupportedVersionError: A newer version wrote it.
+            InputError: A newer version wrote it.
     """
     stream = BytesIO(data)
     try:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from slackwater.cli.pipeline_folders import pipeline_folder
-from slackwater.client import ClientConfigError, NotVisibleError, PipelineOutput, TopicOutput
+from slackwater.client import PipelineOutput, TopicOutput
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import setting
 from slackwater.control import known_runs
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog
-from slackwater.protocol import LakeSettings
-from slackwater.settings.errors import CommandConfigError, CommandTimeoutError, unknown
+from slackwater.protocol import ConfigError, LakeSettings
+from slackwater.settings.errors import CommandConfigError, unknown
 from slackwater.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -119,16 +119,16 @@ def open_outputs(settings: Settings, pipelines: Sequence[NamedPipeline]) -> Iter
 
     Raises:
         CommandConfigError: Nothing says where they are.
-        ClientUnavailableError: A server does not answer.
+        UnavailableError: A server does not answer.
         InputError: What is done with them fails, and nobody has registered a pipeline of such a name.
-        CommandTimeoutError: What is done with them asks for a commit that is not visible.
+        NotVisibleError: What is done with them asks for a commit that is not visible.
     """
     with ExitStack() as opened:
         try:
             yield [opened.enter_context(closing(_open(settings, each))) for each in pipelines]
-        except NotVisibleError as error:
-            raise CommandTimeoutError(error.problem, error.hint) from error
-        except ClientConfigError:
+        except CommandConfigError:
+            raise
+        except ConfigError:
             _check_names(settings, [each.name for each in pipelines if not each.views])
             raise
 

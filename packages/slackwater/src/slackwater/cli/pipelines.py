@@ -22,7 +22,7 @@ from slackwater.control import (
 from slackwater.cuts import (
     CompactedTopicUnavailableError,
     CutLog,
-    CutLogError,
+    CutLogUnavailableError,
     KafkaCutLog,
     KafkaPipelineLog,
     PipelineLog,
@@ -33,6 +33,7 @@ from slackwater.protocol import (
     KafkaSettings,
     PipelineEntry,
     PublishedCut,
+    StateError,
     SystemClock,
     epoch_ms,
     from_epoch_ms,
@@ -63,8 +64,8 @@ def read_topology(
         is_known: There is such a source, whatever Kafka says: a sidecar has reported it.
 
     Raises:
-        MarkersError: the topic cannot be read, or Kafka is silent. A cut log that cannot be read for another
-            reason is passed over.
+        UnavailableError: the topic cannot be read, or Kafka is silent. A cut log that cannot be read for
+            another reason is passed over.
         InputError: there is no such source.
     """
     with open_pipeline_log(kafka) as log:
@@ -129,7 +130,7 @@ def _newest_cut(kafka: KafkaSettings, source: str) -> PublishedCut | None:
 def _if_readable(newest_cut: Callable[[str], PublishedCut | None], source: str) -> PublishedCut | None:
     try:
         return newest_cut(source)
-    except CutLogError as error:
+    except (CutLogUnavailableError, StateError) as error:
         if is_silence(error):
             raise
         return None
@@ -157,7 +158,7 @@ class BarrierReader:
         """Returns them, ascending.
 
         Raises:
-            CutLogError: The log cannot be read, or was recreated.
+            CutLogUnavailableError, StateError: The log cannot be read, or was recreated.
         """
         if self._offset is None:
             self._offset = max(-1, self._log.end() - _LOOK_BACK)
@@ -176,7 +177,7 @@ def read_snapshots(kafka: KafkaSettings, topology: Topology) -> tuple[SourceSnap
     for node in topology.sources:
         with (
             closing(KafkaCutLog(node.name, kafka.bootstrap, kafka=kafka.options)) as log,
-            suppress(CutLogError),
+            suppress(CutLogUnavailableError, StateError),
         ):
             found[node.name] = BarrierReader(log).read()
     return find_snapshots(topology, found)

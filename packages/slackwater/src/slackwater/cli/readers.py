@@ -26,7 +26,7 @@ def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
 
     Raises:
         CommandConfigError: Nothing says where the outputs are.
-        ClientUnavailableError: A server does not answer.
+        UnavailableError: A server does not answer.
     """
     if kind == "postgres":
         from slackwater.client.table_switch import schemas_of_readers
@@ -53,7 +53,7 @@ def readers_of(settings: Settings, topology: Topology, name: str) -> dict[str, s
 
     Raises:
         CommandConfigError: Nothing says where the outputs are.
-        ClientUnavailableError: A server does not answer.
+        UnavailableError: A server does not answer.
     """
     kinds = {view.kind for node in topology.pipelines if node.base_name == name for view in node.views}
     found: dict[str, str] = {}
@@ -154,7 +154,7 @@ def switch_readers(
     Raises:
         CommandConfigError: Nothing says where the outputs are, or the schema.
         InputError: The pipeline has no outputs whose readers can be switched.
-        ClientError: Nothing was changed, and it says why.
+        SlackwaterError: Nothing was changed, and it says why.
     """
     named = named_pipeline(registration)
     name, views = registration.pipeline, {view.name: view.output for view in registration.views}

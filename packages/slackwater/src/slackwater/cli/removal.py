@@ -147,7 +147,7 @@ def read_leases(kafka: KafkaSettings) -> list[Lease]:
     """Reads the leases of a cluster, also those that are over.
 
     Raises:
-        ClientUnavailableError: Kafka refuses or does not answer.
+        UnavailableError: Kafka refuses or does not answer.
     """
     with open_leases(kafka) as log:
         return [each for each in log.read() if isinstance(each, Lease)]

@@ -11,13 +11,8 @@ from slackwater.client.comparison import (
 )
 from slackwater.client.consumer import ConsumerSettings, TransactionalConsumer
 from slackwater.client.errors import (
-    ClientConfigError,
-    ClientError,
-    ClientStateError,
-    ClientUnavailableError,
     NotVisibleError,
     OutcomeUnknownError,
-    ProducerFencedError,
     StateNotKeptError,
     TransactionLostError,
 )
@@ -47,10 +42,6 @@ __all__ = [
     "ByPartition",
     "ByUnit",
     "ChangeTopics",
-    "ClientConfigError",
-    "ClientError",
-    "ClientStateError",
-    "ClientUnavailableError",
     "Commit",
     "ComparedView",
     "ConsumerSettings",
@@ -63,7 +54,6 @@ __all__ = [
     "OutputTopics",
     "PipelineOutput",
     "PipelineViews",
-    "ProducerFencedError",
     "ProducerSettings",
     "ProducerTransaction",
     "ReadLevel",

@@ -21,12 +21,11 @@ from confluent_kafka import TopicPartition
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker
 from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
-from slackwater.client.errors import ClientConfigError
 from slackwater.client.finishing import finished
 from slackwater.client.inputs import Inputs
 from slackwater.client.shares import Share
 from slackwater.client.transaction import Piece, Transaction
-from slackwater.protocol import Clock, KafkaSettings, SystemClock
+from slackwater.protocol import Clock, ConfigError, KafkaSettings, SystemClock
 
 _IDLE_SECONDS = 0.1
 """How often the thread polls the group while it has nothing else to do."""
@@ -62,7 +61,7 @@ class AsyncTransaction(Transaction):
         """Yields the records.
 
         Raises:
-            ClientConfigError: The transaction is streamed, which requires ``async for``.
+            ConfigError: The transaction is streamed, which requires ``async for``.
         """
         return iter(self.records)
 
@@ -296,9 +295,9 @@ class AsyncTransactionalConsumer:
         clock: Measures deadlines.
 
     Raises:
-        ClientConfigError: The arguments contradict each other. Like all errors, it is raised by the first
+        ConfigError: The arguments contradict each other. Like all errors, it is raised by the first
             call.
-        ClientUnavailableError: Kafka does not answer.
+        UnavailableError: Kafka does not answer.
     """
 
     def __init__(
@@ -360,7 +359,7 @@ class AsyncTransactionalConsumer:
         The call also reports the previous transaction as processed.
 
         Raises:
-            ClientError: See the tree of errors. The consumer cannot be used afterwards.
+            SlackwaterError: See the tree of errors. The consumer cannot be used afterwards.
             slackwater.cdc.BadInputError: A change record cannot be decoded.
             slackwater.protocol.InputError: A commit record or a cut cannot be decoded.
         """
@@ -434,5 +433,5 @@ class AsyncTransactionalConsumer:
             pass
 
 
-def _closed() -> ClientConfigError:
-    return ClientConfigError("the consumer is closed", "create a new one")
+def _closed() -> ConfigError:
+    return ConfigError("the consumer is closed", "create a new one")

@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 class Reader(Protocol):
     """Reads committed records of partitions from given offsets on. Not thread-safe.
 
-    Methods raise only :class:`slackwater.client.errors.ClientError`. Transient errors are not raised: the
+    Methods raise only :class:`slackwater.client.errors.SlackwaterError`. Transient errors are not raised: the
     call waits for their end, and so do later calls.
     """
 
@@ -55,9 +55,9 @@ class Reader(Protocol):
         """Returns the available records, or waits for up to ``seconds``; empty if none arrived.
 
         Raises:
-            ClientStateError: Records at the position of a partition are no longer in Kafka.
-            ClientStateError: A topic or partition does not exist.
-            ClientUnavailableError: Kafka rejects the request.
+            StateError: Records at the position of a partition are no longer in Kafka.
+            StateError: A topic or partition does not exist.
+            UnavailableError: Kafka rejects the request.
         """
         ...
 
@@ -65,7 +65,7 @@ class Reader(Protocol):
         """Returns a partition's first offset, and the offset after its last. May block for some seconds.
 
         Raises:
-            ClientUnavailableError: Kafka does not answer, or does not have the partition.
+            UnavailableError: Kafka does not answer, or does not have the partition.
         """
         ...
 
@@ -99,7 +99,7 @@ class Member(Protocol):
         Blocks for at most ``seconds``, unless partitions are reassigned.
 
         Raises:
-            ClientUnavailableError: Kafka rejects the request.
+            UnavailableError: Kafka rejects the request.
         """
         ...
 
@@ -107,7 +107,7 @@ class Member(Protocol):
         """Returns the group's committed offsets of the partitions that have any.
 
         Raises:
-            ClientUnavailableError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         ...
 
@@ -118,7 +118,7 @@ class Member(Protocol):
         the next :meth:`poll` reports that.
 
         Raises:
-            ClientUnavailableError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         ...
 
@@ -139,7 +139,7 @@ class Writer(Protocol):
     """Writes Kafka transactions under a transactional id; earlier writers with this id are fenced.
 
     Methods block until Kafka has answered, but not longer than the request time-out. They raise only
-    :class:`ClientError`; :class:`ProducerFencedError` means that another writer has opened the same id. Not
+    :class:`SlackwaterError`; :class:`OvertakenError` means that another writer has opened the same id. Not
     thread-safe.
     """
 
@@ -200,7 +200,7 @@ class Writer(Protocol):
         Raises:
             OutcomeUnknownError: It is not known whether the commit succeeded; only :meth:`discard` may
                 follow.
-            ClientError: The transaction was not committed.
+            SlackwaterError: The transaction was not committed.
         """
         ...
 
@@ -253,8 +253,8 @@ class Broker(Protocol):
                 commits still count. It is not called for partitions that were lost.
 
         Raises:
-            ClientConfigError: The topic has a different number of partitions.
-            ClientUnavailableError: Kafka does not answer.
+            ConfigError: The topic has a different number of partitions.
+            UnavailableError: Kafka does not answer.
         """
         ...
 
@@ -262,7 +262,7 @@ class Broker(Protocol):
         """Returns the number of partitions of a topic; 0 if it does not exist.
 
         Raises:
-            ClientUnavailableError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         ...
 
@@ -275,8 +275,8 @@ class Broker(Protocol):
             exactly: Whether an existing topic must have the same number.
 
         Raises:
-            ClientConfigError: An existing topic has a different number.
-            ClientUnavailableError: Kafka does not answer, or rejects the request.
+            ConfigError: An existing topic has a different number.
+            UnavailableError: Kafka does not answer, or rejects the request.
         """
         ...
 
@@ -287,7 +287,7 @@ class Broker(Protocol):
             The time since they were written; zero if it is not known. None: the topic is not compacted.
 
         Raises:
-            ClientUnavailableError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         ...
 

@@ -10,7 +10,6 @@ from slackwater.cdc.avro import ToJson
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater.cdc.records.record import Record
-from slackwater.client.errors import ClientStateError
 from slackwater.client.queues import PartitionQueues, size_of
 from slackwater.client.shares import Share, select
 from slackwater.client.transaction import Commit, LanePosition, Piece, Place
@@ -21,6 +20,7 @@ from slackwater.protocol import (
     Cut,
     PublishedCut,
     SourceTopics,
+    StateError,
 )
 from slackwater.protocol.keys import cut_log_topic
 
@@ -413,9 +413,9 @@ def _oldest(cuts: Sequence[Cut | None]) -> Cut | None:
     return min(found, key=lambda cut: cut.position) if len(found) == len(cuts) else None
 
 
-def _hole(source: str, reached: CommitPosition, published: PublishedCut) -> ClientStateError:
+def _hole(source: str, reached: CommitPosition, published: PublishedCut) -> StateError:
     log = cut_log_topic(source)
-    return ClientStateError(
+    return StateError(
         f"cuts are missing in {log}: the consumer has processed {source} up to {reached}, but the next cut, "
         "at "
         f"offset {published.log_offset}, begins after {published.cut.previous_lsn}",

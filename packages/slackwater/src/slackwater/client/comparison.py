@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater.client.errors import ClientConfigError, StateNotKeptError
+from slackwater.client.errors import StateNotKeptError
 from slackwater.client.snapshot import PipelineOutput, newest_common, repeated
-from slackwater.protocol import Clock, CommitPosition
+from slackwater.protocol import Clock, CommitPosition, ConfigError
 
 _EXAMPLES: Final = 10
 _ABSENT: Final = object()
@@ -85,10 +85,10 @@ def compare_views(
         clock: Measures the deadline.
 
     Raises:
-        ClientConfigError: The outputs have different sources, or documents are not JSON or lack the key.
+        ConfigError: The outputs have different sources, or documents are not JSON or lack the key.
         NotVisibleError: Nothing is visible yet in one of the outputs.
         StateNotKeptError: No common commit was found in time; the error names the pipeline that is behind.
-        ClientUnavailableError: A server does not answer.
+        UnavailableError: A server does not answer.
     """
 
     def look() -> tuple[CommitPosition, DocumentComparison] | StateNotKeptError:
@@ -114,7 +114,7 @@ def compare_documents(
             one that is missing and one that was added.
 
     Raises:
-        ClientConfigError: A document is not a JSON object, or lacks a column of the key.
+        ConfigError: A document is not a JSON object, or lacks a column of the key.
     """
     held = [_by_key(documents, key) for documents in (old, new)]
     equal = 0
@@ -151,7 +151,7 @@ def _row(event: bytes) -> bytes:
     try:
         after = bytes(_decode_event(event).after)
     except msgspec.MsgspecError as error:
-        raise ClientConfigError(f"a document is not a change event: {event[:100]!r}", str(error)) from error
+        raise ConfigError(f"a document is not a change event: {event[:100]!r}", str(error)) from error
     return b"" if after == b"null" else after
 
 
@@ -162,7 +162,7 @@ def _by_key(documents: Iterable[bytes], key: Sequence[str]) -> dict[object, list
         try:
             one = _comparable([columns[name] for name in key] if key else columns)
         except KeyError as error:
-            raise ClientConfigError(
+            raise ConfigError(
                 f"a document lacks column {error}, which was given as part of the key: {document[:100]!r}",
                 f"its columns are {', '.join(columns)}",
             ) from error
@@ -208,7 +208,7 @@ def _columns(document: bytes) -> dict[str, Any]:
         columns = None
     if isinstance(columns, dict):
         return columns
-    raise ClientConfigError(
+    raise ConfigError(
         f"a document is not a JSON object: {document[:100]!r}",
         "documents that need a schema registry cannot be compared; also publish the view as plain JSON",
     )

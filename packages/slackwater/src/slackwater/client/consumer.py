@@ -9,13 +9,21 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from slackwater.client.broker import Broker, Stored
-from slackwater.client.errors import ClientConfigError, ClientUnavailableError, TransactionLostError
+from slackwater.client.errors import TransactionLostError
 from slackwater.client.feeds import Merge
 from slackwater.client.inputs import Inputs, check_share
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.shares import Everything, Share
 from slackwater.client.transaction import LanePosition, Piece, Place, Transaction
-from slackwater.protocol import Clock, CommitPosition, KafkaSettings, SystemClock, epoch_ms
+from slackwater.protocol import (
+    Clock,
+    CommitPosition,
+    ConfigError,
+    KafkaSettings,
+    SystemClock,
+    UnavailableError,
+    epoch_ms,
+)
 
 _TEND_SECONDS = 0.1
 """How often the consumer polls its group while there is work."""
@@ -62,8 +70,8 @@ class TransactionalConsumer:
         clock: Measures deadlines.
 
     Raises:
-        ClientConfigError: The arguments contradict each other.
-        ClientUnavailableError: Kafka does not answer.
+        ConfigError: The arguments contradict each other.
+        UnavailableError: Kafka does not answer.
     """
 
     def __init__(
@@ -82,7 +90,7 @@ class TransactionalConsumer:
         check_share(inputs, self._share)
         max_bytes = self._settings.max_bytes
         if max_bytes <= 0:
-            raise ClientConfigError(f"max_bytes is {max_bytes}", "expected a positive number")
+            raise ConfigError(f"max_bytes is {max_bytes}", "expected a positive number")
         broker = KafkaBroker(kafka, group, max_bytes) if isinstance(kafka, KafkaSettings) else kafka
         self._position_of = positions
         self._topic, lanes = self._share.ownership(group, inputs.log)
@@ -132,7 +140,7 @@ class TransactionalConsumer:
         The call also reports the previous transaction as processed.
 
         Raises:
-            ClientError: See the tree of errors. The consumer cannot be used afterwards.
+            SlackwaterError: See the tree of errors. The consumer cannot be used afterwards.
             slackwater.cdc.BadInputError: A change record cannot be decoded.
             slackwater.protocol.InputError: A commit record or a cut cannot be decoded.
         """
@@ -218,7 +226,7 @@ class TransactionalConsumer:
         self._current = self._taken_back = None
         try:
             self._store()  # a Kafka consumer that is being closed may leave the group before it commits
-        except ClientUnavailableError:
+        except UnavailableError:
             self._unstored.clear()  # otherwise closing would wait for it again
             raise
         finally:

@@ -7,12 +7,11 @@ from slackwater.cdc.records.record import Record
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.client.broker import Stored
 from slackwater.client.changes import ChangeMerge, ChangeRules
-from slackwater.client.errors import ClientStateError
 from slackwater.client.log import Log
 from slackwater.client.outputs import OutputMerge
 from slackwater.client.shares import Share
 from slackwater.client.transaction import LanePosition, Piece, Place
-from slackwater.protocol import CommitPosition, PublishedCut
+from slackwater.protocol import CommitPosition, PublishedCut, StateError
 from slackwater.protocol.commit_lookup import (
     PlacedCommit,
     Reached,
@@ -163,7 +162,7 @@ class OutputFeed:
 class ChangeFeed:
     """Implements :class:`Feed`: cuts and the change records between them.
 
-    Reading raises :class:`ClientStateError` while the newest cut names a table without a complete snapshot.
+    Reading raises :class:`StateError` while the newest cut names a table without a complete snapshot.
     """
 
     def __init__(self, rules: ChangeRules, share: Share, max_bytes: int, log: Log[PublishedCut]) -> None:
@@ -246,7 +245,7 @@ class ChangeFeed:
                 f"source {source!r}: no complete snapshot contains the tables of {', '.join(missing)}, so "
                 "nothing of them is delivered"
             )
-            raise ClientStateError(problem, hint)
+            raise StateError(problem, hint)
         self._judged = newest.log_offset + 1
 
     def _without_snapshot(self, published: PublishedCut) -> list[str]:

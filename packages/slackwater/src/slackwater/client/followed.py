@@ -4,12 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker, Stored
-from slackwater.client.errors import ClientConfigError, ClientStateError
 from slackwater.client.feeds import Merge, OutputFeed
 from slackwater.client.log import Log, commit_log
 from slackwater.client.shares import Share
 from slackwater.client.transaction import LanePosition, Piece, Place
-from slackwater.protocol import Clock, CommitPosition, ReaderSwitch, decode_reader_switch
+from slackwater.protocol import (
+    Clock,
+    CommitPosition,
+    ConfigError,
+    ReaderSwitch,
+    StateError,
+    decode_reader_switch,
+)
 from slackwater.protocol.commit_lookup import PlacedCommit, first_reached, has_reached_lsn
 from slackwater.protocol.keys import commit_topic, readers_topic
 
@@ -28,9 +34,9 @@ def switch_log(broker: Broker, pipeline: str, clock: Clock) -> Log[ReaderSwitch]
     return Log(broker, readers_topic(pipeline), _decode, clock)
 
 
-def never_switched(pipeline: str) -> ClientConfigError:
+def never_switched(pipeline: str) -> ConfigError:
     """Says that nothing says which revision is to be read."""
-    return ClientConfigError(
+    return ConfigError(
         f"readers of pipeline {pipeline!r} were never switched to a revision",
         f"switch them once: slackwater revise switch {pipeline} --to 1",
     )
@@ -72,7 +78,7 @@ class FollowedFeed:
         clock: For deadlines.
 
     Raises:
-        ClientConfigError: Readers were never switched, or a view is not in the revision that they read.
+        ConfigError: Readers were never switched, or a view is not in the revision that they read.
     """
 
     def __init__(
@@ -175,7 +181,7 @@ class FollowedFeed:
 
     def _moved(self, position: LanePosition) -> LanePosition:
         if position.revision is None:
-            raise ClientStateError(
+            raise StateError(
                 f"position {position} does not name a revision of pipeline {self._pipeline!r}",
                 "it was stored for another kind of input; use another group, and start it with seek()",
             )
@@ -200,7 +206,7 @@ class FollowedFeed:
     def _topics(self, revision: int) -> list[str]:
         switch = self._switches.get(revision)
         if switch is None:
-            raise ClientStateError(
+            raise StateError(
                 f"the position of this group is in revision {revision} of pipeline {self._pipeline!r}, but "
                 "no "
                 "switch of readers to that revision is recorded",
@@ -208,7 +214,7 @@ class FollowedFeed:
             )
         missing = [view for view in self._views if view not in switch.views]
         if missing:
-            raise ClientConfigError(
+            raise ConfigError(
                 f"{switch.pipeline!r} has no view {missing[0]!r}",
                 f"its views are {', '.join(sorted(switch.views))}",
             )

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from slackwater.cdc.avro import ToJson
 from slackwater.client.broker import Broker
 from slackwater.client.changes import ChangeRules
-from slackwater.client.errors import ClientConfigError
 from slackwater.client.feeds import ChangeFeed, Feed, OutputFeed
 from slackwater.client.followed import FollowedFeed
 from slackwater.client.log import commit_log, cut_log
 from slackwater.client.shares import ByPartition, Share
-from slackwater.protocol import Clock, SourceTopics
+from slackwater.protocol import Clock, ConfigError, SourceTopics
 from slackwater.protocol.keys import commit_topic, cut_log_topic, readers_topic
 
 
@@ -30,7 +29,7 @@ class OutputTopics:
 
     def __init__(self, *topics: str, commits: str | None = None) -> None:
         if not topics:
-            raise ClientConfigError("no topic was given", "name at least one output topic of the pipeline")
+            raise ConfigError("no topic was given", "name at least one output topic of the pipeline")
         object.__setattr__(self, "topics", topics)
         object.__setattr__(self, "commits", commits)
 
@@ -81,10 +80,10 @@ class ChangeTopics:
         """Returns the feed that reads these topics.
 
         Raises:
-            ClientConfigError: No table was given.
+            ConfigError: No table was given.
         """
         if not self.tables:
-            raise ClientConfigError(f"no table of source {self.source} was given", "name at least one table")
+            raise ConfigError(f"no table of source {self.source} was given", "name at least one table")
         return ChangeFeed(self.rules, share, max_bytes, cut_log(broker, self.source, clock))
 
 
@@ -106,7 +105,7 @@ class PipelineViews:
 
     def __init__(self, pipeline: str, *views: str) -> None:
         if not views:
-            raise ClientConfigError("no view was given", "name at least one view of the pipeline")
+            raise ConfigError("no view was given", "name at least one view of the pipeline")
         object.__setattr__(self, "pipeline", pipeline)
         object.__setattr__(self, "views", views)
 
@@ -124,7 +123,7 @@ class PipelineViews:
         """Returns the feed that reads these views.
 
         Raises:
-            ClientConfigError: Readers of the pipeline were never switched.
+            ConfigError: Readers of the pipeline were never switched.
         """
         return FollowedFeed(broker, self.pipeline, self.views, share, max_bytes, clock)
 
@@ -136,15 +135,15 @@ def check_share(inputs: Inputs, share: Share) -> None:
     """Checks that work which is shared by partition is shared by the partitions of the topics that are read.
 
     Raises:
-        ClientConfigError: It is not.
+        ConfigError: It is not.
     """
     if isinstance(share, ByPartition) and isinstance(inputs, PipelineViews):
-        raise ClientConfigError(
+        raise ConfigError(
             f"{inputs} cannot be shared by partition, because revisions may differ in their partitions",
             "share the work by unit (ByUnit), or read the topics of one revision (OutputTopics)",
         )
     if isinstance(share, ByPartition) and set(share.topics) != set(inputs.data_topics):
-        raise ClientConfigError(
+        raise ConfigError(
             f"ByPartition names the topics {', '.join(share.topics)}, but {inputs} reads "
             f"{', '.join(inputs.data_topics)}",
             "name the same topics in both",

@@ -15,12 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Portion, ProducerSettings, Stored, Writer
-from slackwater.client.errors import (
-    ClientConfigError,
-    ClientStateError,
-    ClientUnavailableError,
-    TransactionLostError,
-)
+from slackwater.client.errors import TransactionLostError
 from slackwater.client.kafka_writer import KafkaWriter
 from slackwater.client.transaction import Place
 from slackwater.kafka.advice import NeededRights
@@ -37,7 +32,7 @@ from slackwater.kafka.retry import (
     reason_of,
     watermark_offsets,
 )
-from slackwater.protocol import Clock, KafkaSettings, SystemClock
+from slackwater.protocol import Clock, ConfigError, KafkaSettings, StateError, SystemClock, UnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -183,10 +178,10 @@ class BrokerSilence:
         """Notes an error of a connection.
 
         Raises:
-            ClientUnavailableError: It does not pass.
+            UnavailableError: It does not pass.
         """
         if not is_transient(error):
-            raise ClientUnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
+            raise UnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
         self.report(error)
 
     def report(self, error: KafkaError) -> None:
@@ -294,7 +289,7 @@ class KafkaReader:
             return message.offset() or 0
         if error.code() in OUT_OF_RANGE_CODES:
             low, end = self.bounds(place)
-            raise ClientStateError(
+            raise StateError(
                 f"{place[0]}/{place[1]}: offset {position} is needed, but the partition holds {low} to {end}",
                 "records were deleted, or the topic was recreated; continue with seek() or start='latest'",
             )
@@ -302,13 +297,13 @@ class KafkaReader:
             self._absent = self._absent or KafkaRetry(f"reading {place[0]}", _SECONDS, also=ABSENT_CODES)
             self._absent.note(error)
             if self._absent.is_over:
-                raise ClientStateError(
+                raise StateError(
                     f"topic {place[0]} does not exist or has no partition {place[1]}",
                     "check the topic's name",
                 )
         elif not is_transient(error):
             problem = f"reading {place[0]}/{place[1]} failed: {error.str()}"
-            raise ClientUnavailableError(problem, _hint(error))
+            raise UnavailableError(problem, _hint(error))
         return position
 
     def _note_errors(self, messages: Iterable[Message]) -> None:
@@ -415,8 +410,8 @@ class KafkaMember:
         librdkafka reports a denial once, and takes the topic up when a list of all topics contains it.
 
         Raises:
-            ClientStateError: Brokers have denied the topic for too long.
-            ClientUnavailableError: Kafka does not answer.
+            StateError: Brokers have denied the topic for too long.
+            UnavailableError: Kafka does not answer.
         """
 
         def ask(seconds: float) -> None:
@@ -429,7 +424,7 @@ class KafkaMember:
         except KafkaException as error:
             if code_of(error) not in ABSENT_CODES:
                 raise _unavailable(what, error) from error
-            raise ClientStateError(
+            raise StateError(
                 f"topic {self._topic} does not exist",
                 "correct the name, or start the process that creates it: the sidecar of a source, or the "
                 "pipeline of an output",
@@ -475,7 +470,7 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
             found = kafka_error(error)
             if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 problem = f"creation of topic {topic} failed: {found.str()}"
-                raise ClientUnavailableError(problem, _CREATION_ADVICE) from error
+                raise UnavailableError(problem, _CREATION_ADVICE) from error
             raise
 
     def count_new(seconds: float) -> int:
@@ -497,15 +492,15 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
 
 def _check_partitions(topic: str, found: int, expected: int, hint: str) -> None:
     if found != expected:
-        raise ClientConfigError(f"topic {topic} has {found} partitions, but {expected} are expected", hint)
+        raise ConfigError(f"topic {topic} has {found} partitions, but {expected} are expected", hint)
 
 
 def _place(message: Message) -> Place:
     return message.topic() or "", message.partition() or 0
 
 
-def _unavailable(what: str, error: KafkaException) -> ClientUnavailableError:
-    return ClientUnavailableError(f"{what} failed: {reason_of(error)}", _hint(kafka_error(error)))
+def _unavailable(what: str, error: KafkaException) -> UnavailableError:
+    return UnavailableError(f"{what} failed: {reason_of(error)}", _hint(kafka_error(error)))
 
 
 def _hint(error: KafkaError | None) -> str:

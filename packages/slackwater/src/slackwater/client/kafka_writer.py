@@ -3,18 +3,17 @@
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.client.broker import ProducerSettings
-from slackwater.client.errors import (
-    ClientConfigError,
-    ClientError,
-    ClientStateError,
-    ClientUnavailableError,
-    OutcomeUnknownError,
-    ProducerFencedError,
-    TransactionLostError,
-)
+from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.kafka.advice import NeededRights
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import (
+    ConfigError,
+    KafkaSettings,
+    OvertakenError,
+    SlackwaterError,
+    StateError,
+    UnavailableError,
+)
 
 _UNFIT = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD)
 _ABSENT = (
@@ -31,7 +30,7 @@ _NOT_A_MEMBER = (
 )
 
 
-def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
+def failure(transactional_id: str, what: str, error: KafkaError) -> SlackwaterError:
     """Returns the error to raise for an error of Kafka in an operation of a producer."""
     code, problem = error.code(), f"{what} failed: {error.str()} ({error.name()})"
     if is_fenced(error):
@@ -39,7 +38,7 @@ def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
             "another instance was opened after this one, or a transaction was open for longer than "
             "transaction_timeout; to write from this process again, create a new producer"
         )
-        return ProducerFencedError(f"producer {transactional_id} can no longer write: {problem}", hint)
+        return OvertakenError(f"producer {transactional_id} can no longer write: {problem}", hint)
     needed = NeededRights(
         user="the producer's user",
         on_topics="Write on its topics",
@@ -48,9 +47,9 @@ def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
     )
     advice = needed.advice(error)
     if code in _UNFIT:
-        return ClientConfigError(problem, advice or "")
+        return ConfigError(problem, advice or "")
     if code in _ABSENT:
-        return ClientStateError(
+        return StateError(
             problem, "create the topic (make_table creates the topic of a table), or correct the name"
         )
     if code in _NOT_A_MEMBER:
@@ -59,7 +58,7 @@ def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
             f"the transaction that was read was handed to another member of the group: {problem}", hint
         )
     hint = advice or "nothing of the transaction is visible; try again when the brokers can be reached"
-    return ClientUnavailableError(problem, hint)
+    return UnavailableError(problem, hint)
 
 
 class KafkaWriter(KafkaTransactions):
@@ -79,11 +78,11 @@ class KafkaWriter(KafkaTransactions):
         """See the protocol."""
         try:
             super().commit()
-        except ClientError as error:
+        except SlackwaterError as error:
             cause = error.__cause__
             if isinstance(cause, KafkaException) and cause.args[0].txn_requires_abort():
                 raise
             raise OutcomeUnknownError(str(error), "") from error
 
-    def _meaning(self, what: str, error: KafkaException) -> ClientError:
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
         return failure(self._id, what, error.args[0])

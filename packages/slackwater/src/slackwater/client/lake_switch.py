@@ -9,13 +9,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from slackwater.client.errors import ClientUnavailableError, NotVisibleError, StateNotKeptError
+from slackwater.client.errors import NotVisibleError, StateNotKeptError
 from slackwater.client.followed import never_switched
 from slackwater.client.lake_views import LakeOutput, translated
 from slackwater.client.snapshot import repeated
 from slackwater.client.switched import Switched, Views, base_name, check_views, place_of_switch
 from slackwater.outputs.lake.table import Lake, SnapshotConflictError
-from slackwater.protocol import Clock, ReaderSwitch, SystemClock, epoch_ms, from_epoch_ms
+from slackwater.protocol import Clock, ReaderSwitch, SystemClock, UnavailableError, epoch_ms, from_epoch_ms
 from slackwater.protocol.keys import lake_ledger, lake_readers
 
 
@@ -45,12 +45,12 @@ def switch_lake(
         timeout: How long to wait.
 
     Raises:
-        ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
+        ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
             source.
         NotVisibleError: The revision was still behind at the end; nothing was changed.
         StateNotKeptError: The revisions have no commit in common at which both ended a batch; nothing was
             changed.
-        ClientUnavailableError: The lake does not answer, or another process switched at the same time.
+        UnavailableError: The lake does not answer, or another process switched at the same time.
     """
     clock = SystemClock()
     look = partial(_try_to_switch, lake, pipeline, revision, views, accept_earlier, source, clock)
@@ -68,7 +68,7 @@ def newest_lake_switch(lake: Lake, pipeline: str) -> ReaderSwitch | None:
         None: the readers were never switched.
 
     Raises:
-        ClientUnavailableError: The lake does not answer.
+        UnavailableError: The lake does not answer.
     """
     with translated():
         rows = lake.table(lake_readers(pipeline)).read(None)
@@ -83,8 +83,8 @@ def tables_of_readers(lake: Lake, pipeline: str) -> LakeOutput:
         pipeline: The name without a revision.
 
     Raises:
-        ClientConfigError: Readers were never switched.
-        ClientUnavailableError: The lake does not answer.
+        ConfigError: Readers were never switched.
+        UnavailableError: The lake does not answer.
     """
     found = newest_lake_switch(lake, pipeline)
     if found is None:
@@ -100,7 +100,7 @@ def _try_to_switch(
     accept_earlier: bool,
     source: str | None,
     clock: Clock,
-) -> Switched | NotVisibleError | StateNotKeptError | ClientUnavailableError:
+) -> Switched | NotVisibleError | StateNotKeptError | UnavailableError:
     base, new = base_name(pipeline), LakeOutput(lake, pipeline)
     table = lake.table(lake_readers(base))
     with translated():
@@ -134,7 +134,7 @@ def _try_to_switch(
                 table.create(_schema(), {})
             table.replace(_row(record), {})
     except SnapshotConflictError:
-        return ClientUnavailableError(
+        return UnavailableError(
             f"another process is switching readers of {base!r} at the same time",
             "nothing was changed; try again",
         )

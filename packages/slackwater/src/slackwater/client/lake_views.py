@@ -12,12 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater.client.errors import (
-    ClientConfigError,
-    ClientStateError,
-    ClientUnavailableError,
-    StateNotKeptError,
-)
+from slackwater.client.errors import StateNotKeptError
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
@@ -28,7 +23,13 @@ from slackwater.client.snapshot import (
 )
 from slackwater.outputs.lake.ledger import LedgerRow, rows_of
 from slackwater.outputs.lake.table import Lake, LakeRefusedError, LakeUnavailableError, SnapshotGoneError
-from slackwater.protocol import CommitPosition, MalformedRecordError
+from slackwater.protocol import (
+    CommitPosition,
+    ConfigError,
+    MalformedRecordError,
+    StateError,
+    UnavailableError,
+)
 from slackwater.protocol.keys import lake_ledger
 
 _FEWEST_DIGITS: Final = 1
@@ -123,7 +124,7 @@ class LakeOutput:
         with translated():
             found = self._lake.table(name).read(None)
         if found is None:
-            raise ClientConfigError(
+            raise ConfigError(
                 f"no pipeline {self._pipeline!r} has written to this lake: table {name} does not exist",
                 "check the name (from revision 2 on it ends in .v<revision>) and the lake's location",
             )
@@ -131,7 +132,7 @@ class LakeOutput:
             return sorted(rows_of(found), key=lambda row: row.progress.batch_id)
         except MalformedRecordError as error:
             problem = f"the ledger {name} of pipeline {self._pipeline!r} cannot be read: {error.reason}"
-            raise ClientStateError(problem, "restore it") from error
+            raise StateError(problem, "restore it") from error
 
 
 def _documents(table: Any, key: Key) -> Iterator[bytes]:
@@ -184,6 +185,6 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (LakeUnavailableError, LakeRefusedError) as error:
-        raise ClientUnavailableError(
+        raise UnavailableError(
             f"the lake cannot be accessed: {error.args[0]}", "check its location, the rights and the storage"
         ) from error

@@ -11,17 +11,19 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from slackwater.client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater.client.errors import StateNotKeptError
 from slackwater.client.snapshot import PipelineOutput, newest_common, repeated, views_by_output
 from slackwater.control import LeaseStanding, LeaseState, is_over, lease_standings
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
 from slackwater.protocol import (
     Clock,
     CommitPosition,
+    ConfigError,
     Hold,
     KafkaSettings,
     Lease,
     SystemClock,
+    UnavailableError,
     epoch_ms,
 )
 
@@ -34,13 +36,13 @@ def open_leases(kafka: KafkaSettings) -> Iterator[LeaseLog]:
     """Opens the topic of leases of a cluster for the duration of the block.
 
     Raises:
-        ClientUnavailableError: An operation in the block failed because Kafka rejected it or did not answer.
+        UnavailableError: An operation in the block failed because Kafka rejected it or did not answer.
     """
     log = KafkaLeaseLog(kafka)
     try:
         yield log
     except CompactedTopicUnavailableError as error:
-        raise ClientUnavailableError(error.problem, error.hint) from error
+        raise UnavailableError(error.problem, error.hint) from error
     finally:
         log.close()
 
@@ -73,8 +75,8 @@ def take_lease(
         StateNotKeptError: There is no common commit, or a pipeline refuses or does not answer; the error says
             which one and why. No lease is left behind.
         NotVisibleError: Nothing is visible yet in one of the outputs.
-        ClientConfigError: A view is unknown, or the outputs have different sources.
-        ClientUnavailableError: A server does not answer.
+        ConfigError: A view is unknown, or the outputs have different sources.
+        UnavailableError: A server does not answer.
     """
     clock = clock or SystemClock()
     wanted = views_by_output(outputs, views)
@@ -122,7 +124,7 @@ def renew_lease(
     """Changes the end of a lease, to ``duration`` from now. Returns the changed lease.
 
     Raises:
-        ClientConfigError: There is no such lease, or it has expired.
+        ConfigError: There is no such lease, or it has expired.
         StateNotKeptError: A pipeline refuses the new end, or does not answer; the lease is unchanged.
     """
     clock = clock or SystemClock()
@@ -150,14 +152,14 @@ def find_lease(log: LeaseLog, lease_id: str, now_ms: int) -> LeaseStanding:
     """Returns a lease that has not expired, with the answers of its pipelines.
 
     Raises:
-        ClientConfigError: There is no lease with this id.
+        ConfigError: There is no lease with this id.
     """
     known = lease_standings(log.read(), now_ms)
     for lease in known:
         if lease.lease.id == lease_id and lease.state is not LeaseState.OVER:
             return lease
     ids = ", ".join(each.lease.id for each in known if each.state is not LeaseState.OVER)
-    raise ClientConfigError(
+    raise ConfigError(
         f"there is no lease {lease_id!r}: it has expired, was ended, or never existed",
         f"current leases: {ids}"
         if ids

@@ -6,10 +6,17 @@ from typing import Generic, TypeVar
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker
-from slackwater.client.errors import ClientStateError, ClientUnavailableError
 from slackwater.client.transaction import Place
 from slackwater.cuts.cut_log import RecordDecoder
-from slackwater.protocol import Clock, Cut, PassDecision, PublishedCut, decode_commit_record
+from slackwater.protocol import (
+    Clock,
+    Cut,
+    PassDecision,
+    PublishedCut,
+    StateError,
+    UnavailableError,
+    decode_commit_record,
+)
 from slackwater.protocol.commit_lookup import PlacedCommit
 from slackwater.protocol.keys import cut_log_topic
 
@@ -63,7 +70,7 @@ class Log(Generic[T]):
         """Yields the entries between two offsets.
 
         Raises:
-            ClientUnavailableError: Existing records could not be read for a minute.
+            UnavailableError: Existing records could not be read for a minute.
         """
         for record in self.records(start, end):
             if (entry := self._decode(record)) is not None:
@@ -80,7 +87,7 @@ class Log(Generic[T]):
             portions = self._past.read(0.1)
             if not portions and self._clock.monotonic() > deadline:
                 hint = "an open Kafka transaction may hide records; try again in a minute"
-                raise ClientUnavailableError(
+                raise UnavailableError(
                     f"{self.place[0]} cannot be read beyond offset {position}, although it has records there",
                     hint,
                 )
@@ -96,7 +103,7 @@ class Log(Generic[T]):
             is_wanted: Which entries count.
 
         Raises:
-            ClientUnavailableError: As :meth:`entries`.
+            UnavailableError: As :meth:`entries`.
         """
         low, high = self.bounds()
         end, step = high if end is None else min(end, high), _LOOK_BACK
@@ -111,19 +118,19 @@ class Log(Generic[T]):
         """Checks that the log can be read from an offset on.
 
         Raises:
-            ClientStateError: The log begins after the offset.
-            ClientStateError: The log ends before the offset, so it was recreated.
+            StateError: The log begins after the offset.
+            StateError: The log ends before the offset, so it was recreated.
         """
         low, end = self.bounds()
         topic = self.place[0]
         if offset < low:
             hint = "the topic must be kept forever; to continue elsewhere, use seek() or start='latest'"
-            raise ClientStateError(f"{topic} begins at offset {low}, but offset {offset} is needed", hint)
+            raise StateError(f"{topic} begins at offset {low}, but offset {offset} is needed", hint)
         if offset > end:
             hint = (
                 "the topic was recreated, so positions stored for the old one are invalid; use another group"
             )
-            raise ClientStateError(f"{topic} ends at offset {end}, but was read up to {offset}", hint)
+            raise StateError(f"{topic} ends at offset {end}, but was read up to {offset}", hint)
 
     def close(self) -> None:
         """Frees connections."""

@@ -12,15 +12,18 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TopicPartition
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import DeliveryReport, Portion, ProducerSettings, Stored
-from slackwater.client.errors import (
-    ClientConfigError,
-    ClientStateError,
-    ProducerFencedError,
-    TransactionLostError,
-)
+from slackwater.client.errors import TransactionLostError
 from slackwater.client.transaction import Place
 from slackwater.kafka.transactions import Headers
-from slackwater.protocol import Clock, SlackwaterError, SystemClock, epoch_ms
+from slackwater.protocol import (
+    Clock,
+    ConfigError,
+    OvertakenError,
+    SlackwaterError,
+    StateError,
+    SystemClock,
+    epoch_ms,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ class MemoryBroker:
         if partitions is not None:
             self.make_topic(topic, partitions)
             if self.partitions(topic) != partitions:
-                raise ClientConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
+                raise ConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
         shared = self._groups.setdefault(group, _Group())
         member = MemoryMember(shared, on_revoke)
         shared.members.append(member)
@@ -173,7 +176,7 @@ class MemoryBroker:
         if not self.partitions(topic):
             self.make_topic(topic, partitions)
         if exactly and self.partitions(topic) != partitions:
-            raise ClientConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
+            raise ConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
 
     def compaction_lag(self, topic: str) -> timedelta | None:
         """See the protocol."""
@@ -195,7 +198,7 @@ class MemoryReader:
     def begin(self, starts: Mapping[Place, int]) -> None:
         """See the protocol; refuses partitions that are being read, as librdkafka does."""
         if again := starts.keys() & self._positions.keys():
-            raise ClientStateError(f"{sorted(again)} are read already", "reset the reader first")
+            raise StateError(f"{sorted(again)} are read already", "reset the reader first")
         self._positions.update(starts)
 
     def reset(self) -> None:
@@ -221,7 +224,7 @@ class MemoryReader:
                 problem = (
                     f"{place[0]}/{place[1]}: offset {at} is needed, but it holds {held.low} to {held.end}"
                 )
-                raise ClientStateError(problem, "")
+                raise StateError(problem, "")
             if left == 0 or at == held.end:
                 continue
             records = [record for record in held.records if (record.offset() or 0) >= at][:left]
@@ -341,7 +344,7 @@ class MemoryWriter:
         self.check()
         count = self._broker.partitions(topic)
         if not count:
-            raise ClientStateError(f"topic {topic} does not exist", "create it")
+            raise StateError(f"topic {topic} does not exist", "create it")
         place = topic, crc32(key or b"") % count
         written = self._written.setdefault(place, [])
         offset = self._broker.partition(place).end + len(written)
@@ -362,7 +365,7 @@ class MemoryWriter:
     def check(self) -> None:
         """See the protocol."""
         if self._broker.writers[self._id] is not self:
-            raise ProducerFencedError(f"{self._id} was opened by another writer", "")
+            raise OvertakenError(f"{self._id} was opened by another writer", "")
 
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
         """See the protocol."""

@@ -8,20 +8,24 @@ from types import TracebackType
 
 from slackwater.client.broker import Broker, ProducerSettings, Writer
 from slackwater.client.consumer import TransactionalConsumer
-from slackwater.client.errors import (
-    ClientConfigError,
-    ClientError,
-    ClientStateError,
-    OutcomeUnknownError,
-    ProducerFencedError,
-    TransactionLostError,
-)
+from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.log import commit_log
 from slackwater.client.producer_transaction import ProducerTransaction
 from slackwater.client.transaction import Commit
 from slackwater.client.written import CommitPlace, WrittenTransaction, place_after, place_of
-from slackwater.protocol import Clock, CommitPosition, CommitRecord, KafkaSettings, SystemClock, epoch_ms
+from slackwater.protocol import (
+    Clock,
+    CommitPosition,
+    CommitRecord,
+    ConfigError,
+    KafkaSettings,
+    OvertakenError,
+    SlackwaterError,
+    StateError,
+    SystemClock,
+    epoch_ms,
+)
 from slackwater.protocol.keys import commit_topic, data_topic, transaction_topic
 
 _READ_AHEAD_BYTES = 1024 * 1024
@@ -41,7 +45,7 @@ class TransactionalProducer:
     not changes. All records of a transaction become visible in one Kafka transaction.
 
     Only one instance writes at a time: a new one fences all earlier ones, and continues after the newest
-    commit. After :class:`ProducerFencedError` and :class:`OutcomeUnknownError`, the instance can no longer
+    commit. After :class:`OvertakenError` and :class:`OutcomeUnknownError`, the instance can no longer
     write. After all other errors, the transaction was aborted, and the next one can be tried.
 
     Not thread-safe. Only one transaction can be open at a time.
@@ -53,9 +57,9 @@ class TransactionalProducer:
         clock: Provides commit times, and measures deadlines.
 
     Raises:
-        ClientConfigError: The transaction topic or the commit topic has several partitions.
-        ClientStateError: The commit topic no longer contains the newest commit.
-        ClientUnavailableError: Kafka rejects a request or does not answer.
+        ConfigError: The transaction topic or the commit topic has several partitions.
+        StateError: The commit topic no longer contains the newest commit.
+        UnavailableError: Kafka rejects a request or does not answer.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class TransactionalProducer:
         self._newest: CommitRecord | None = None
         self._open: ProducerTransaction | None = None
         self._beginning = threading.Lock()
-        self._over: ClientError | None = None
+        self._over: SlackwaterError | None = None
         """The error that ended the instance."""
         for topic in (self.transaction_topic, self.commit_topic):
             self._broker.ensure_topic(topic, 1, exactly=True)
@@ -115,7 +119,7 @@ class TransactionalProducer:
         The topic keeps its records forever, because readers count the changes of a transaction.
 
         Raises:
-            ClientUnavailableError: Kafka rejects the request or does not answer.
+            UnavailableError: Kafka rejects the request or does not answer.
         """
         topic = data_topic(self.source, table)
         self._broker.ensure_topic(topic, self._settings.partitions, exactly=False)
@@ -148,7 +152,7 @@ class TransactionalProducer:
         with self._beginning:  # tasks of one event loop begin in threads
             if self._open is not None:
                 hint = "end it first; in asyncio, hold an asyncio.Lock during each transaction"
-                raise ClientConfigError(f"a transaction of producer {self.source} is already open", hint)
+                raise ConfigError(f"a transaction of producer {self.source} is already open", hint)
             self._open = transaction
         try:
             return self._begin(transaction.given)
@@ -162,7 +166,7 @@ class TransactionalProducer:
         place = self._next_place(now_ms) if given is None else place_of(given, self.position)
         try:
             writer.begin()
-        except ClientError as error:
+        except SlackwaterError as error:
             self._give_up(error)
             raise
         return writer, WrittenTransaction(self.source, place, self.position, now_ms)
@@ -171,10 +175,10 @@ class TransactionalProducer:
         """Commits, or aborts and raises."""
         if self._open is not transaction:
             problem = f"the transaction of producer {self.source} has already ended; nothing was committed"
-            raise ClientStateError(problem, "do not close the producer inside the block")
+            raise StateError(problem, "do not close the producer inside the block")
         try:
             self._newest = self._commit(transaction)
-        except ClientError as error:
+        except SlackwaterError as error:
             self._note(error)
             self._abort(is_reusable=False)
             raise
@@ -211,7 +215,7 @@ class TransactionalProducer:
             reason = error.__cause__
             self._give_up(reason)
             if not self._is_visible(offset, error):
-                raise (reason if isinstance(reason, ClientError) else error) from error
+                raise (reason if isinstance(reason, SlackwaterError) else error) from error
         return record
 
     # --- instances
@@ -232,7 +236,7 @@ class TransactionalProducer:
         if newest != self._newest:
             found = None if newest is None else newest.commit_id
             problem = f"another instance of producer {self.source} has written: the newest commit is {found}"
-            error = ProducerFencedError(problem, "to write from this process again, create a new producer")
+            error = OvertakenError(problem, "to write from this process again, create a new producer")
             self._give_up(error)
             raise error
 
@@ -240,7 +244,7 @@ class TransactionalProducer:
         writer = self._broker.writer(self.transactional_id, self._settings)
         try:
             writer.open()
-        except ClientError:
+        except SlackwaterError:
             writer.discard()
             raise
         return writer
@@ -249,7 +253,7 @@ class TransactionalProducer:
         """Returns the newest commit record.
 
         Raises:
-            ClientStateError: The record existed, but was removed.
+            StateError: The record existed, but was removed.
         """
         with closing(commit_log(self._broker, self.commit_topic, self._clock)) as log:
             low, found = log.bounds()[0], log.newest()
@@ -263,7 +267,7 @@ class TransactionalProducer:
                 "the topic must be kept forever (retention.ms=-1), because new positions must be above all "
                 "earlier ones"
             )
-            raise ClientStateError(problem, hint)
+            raise StateError(problem, hint)
         return None
 
     def _is_visible(self, offset: int, error: OutcomeUnknownError) -> bool:
@@ -284,13 +288,13 @@ class TransactionalProducer:
                         return True
                     if portion.position > offset:
                         return False
-        except ClientError as reason:
+        except SlackwaterError as reason:
             raise self._unknown(reason) from error
         finally:
             reader.close()
         raise self._unknown(error)
 
-    def _unknown(self, reason: ClientError) -> OutcomeUnknownError:
+    def _unknown(self, reason: SlackwaterError) -> OutcomeUnknownError:
         hint = "create a new producer; its position, that of the newest commit, shows the outcome"
         error = OutcomeUnknownError(
             f"it is not known yet whether a transaction was committed: {reason}", hint
@@ -303,7 +307,7 @@ class TransactionalProducer:
         return place_after(self.position, 0 if newest is None else newest.commit_ts_ms, now_ms)
 
     def _note(self, error: BaseException | None) -> None:
-        if isinstance(error, ProducerFencedError):
+        if isinstance(error, OvertakenError):
             self._over = error
 
     def _give_up(self, error: BaseException | None) -> None:

@@ -8,13 +8,19 @@ from typing import Protocol
 
 from slackwater.client.broker import Writer
 from slackwater.client.consumer import TransactionalConsumer
-from slackwater.client.errors import ClientConfigError, ClientError, ClientUnavailableError
 from slackwater.client.kafka_writer import DROPPED, failure
 from slackwater.client.rows import Row
 from slackwater.client.transaction import Commit
 from slackwater.client.written import WrittenTransaction
 from slackwater.kafka.transactions import DeliveredOffsets, Headers
-from slackwater.protocol import CommitPosition, CommitRecord, encode_commit_record
+from slackwater.protocol import (
+    CommitPosition,
+    CommitRecord,
+    ConfigError,
+    SlackwaterError,
+    UnavailableError,
+    encode_commit_record,
+)
 from slackwater.protocol.keys import commit_topic, transaction_topic
 
 _SERVE_EVERY = 1000
@@ -64,7 +70,7 @@ class ProducerTransaction:
     ) -> None:
         self._owner, self.given, self.consumer = owner, given, consumer
         self._begun: tuple[Writer, WrittenTransaction] | None = None
-        self.broken: ClientError | None = None
+        self.broken: SlackwaterError | None = None
         """What broke it: it can no longer be committed."""
         self._headers: Headers = []
 
@@ -72,9 +78,9 @@ class ProducerTransaction:
         """Begins it.
 
         Raises:
-            ProducerFencedError: Another instance of the producer has taken over.
-            ClientConfigError: Its position is not above the newest commit, or another transaction is open.
-            ClientUnavailableError: Kafka rejects a request or does not answer.
+            OvertakenError: Another instance of the producer has taken over.
+            ConfigError: Its position is not above the newest commit, or another transaction is open.
+            UnavailableError: Kafka rejects a request or does not answer.
         """
         self._begun = self._owner.begin(self)
         self._headers = self._begun[1].headers
@@ -86,10 +92,10 @@ class ProducerTransaction:
         """Commits the transaction, or aborts it if the block raised an error, which is passed on.
 
         Raises:
-            ProducerFencedError: Another instance has taken over; nothing is visible.
+            OvertakenError: Another instance has taken over; nothing is visible.
             TransactionLostError: The consumer's transaction was handed to another member; nothing is visible.
             OutcomeUnknownError: It is not known yet whether the transaction was committed.
-            ClientError: Kafka rejected a record or did not answer; nothing is visible.
+            SlackwaterError: Kafka rejected a record or did not answer; nothing is visible.
         """
         if kind is None:
             self._owner.commit(self)
@@ -115,7 +121,7 @@ class ProducerTransaction:
         """Writes the insertion of a row. The row need not repeat the columns of the key.
 
         Raises:
-            ClientError: A value cannot be written, or Kafka rejects it; the transaction can no longer commit.
+            SlackwaterError: A value cannot be written, or Kafka rejects it. Nothing can be committed then.
         """
         self._change(table, key, None, row, b"c")
 
@@ -195,13 +201,13 @@ class ProducerTransaction:
     @property
     def _writing(self) -> tuple[Writer, WrittenTransaction]:
         if self._begun is None:
-            raise ClientConfigError("the transaction has not been started", "use it in a with block")
+            raise ConfigError("the transaction has not been started", "use it in a with block")
         return self._begun
 
     def _change(self, table: str, key: Row, before: Row | None, after: Row | None, op: bytes) -> None:
         try:
             topic, record_key, value = self._writing[1].change(table, key, before, after, op)
-        except ClientError as error:
+        except SlackwaterError as error:
             self.broken = error
             raise
         self._produce(topic, record_key, value, self._headers)
@@ -213,7 +219,7 @@ class ProducerTransaction:
             written.handed_over += 1
             if not written.handed_over % _SERVE_EVERY:
                 writer.serve()
-        except ClientError as error:
+        except SlackwaterError as error:
             self.broken = error
             raise
 
@@ -222,7 +228,7 @@ class ProducerTransaction:
         is_table = re.fullmatch(re.escape(source) + r"\.[^.]+\.[^.]+", topic) is not None
         if is_table or topic in (transaction_topic(source), commit_topic(source)):
             hint = "write changes of tables with insert, upsert and delete; choose another name for the topic"
-            self.broken = ClientConfigError(f"{topic} is reserved for changes and transactions", hint)
+            self.broken = ConfigError(f"{topic} is reserved for changes and transactions", hint)
             raise self.broken
 
     def _flush(
@@ -231,13 +237,13 @@ class ProducerTransaction:
         """Waits until Kafka has acknowledged all records so far."""
         try:
             writer.flush(lambda: any(each.first_error is not None for each in reports.values()))
-        except ClientUnavailableError:
+        except UnavailableError:
             self._check_taken(writer, reports)
             raise
         self._check_taken(writer, reports)
         if sum(each.delivered for each in reports.values()) != written.handed_over:
             writer.check()
-            raise ClientUnavailableError("the Kafka client dropped records of the transaction", "try again")
+            raise UnavailableError("the Kafka client dropped records of the transaction", "try again")
 
     def _check_taken(self, writer: Writer, reports: dict[str, DeliveredOffsets]) -> None:
         """Raises if Kafka has rejected a record, and names it; dropped records do not carry the reason."""

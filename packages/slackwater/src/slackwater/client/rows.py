@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from slackwater.client.errors import ClientConfigError
+from slackwater.protocol import ConfigError
 
 Row = Mapping[str, Any]
 """Values by column."""
@@ -31,7 +31,7 @@ def encode_row(row: Row) -> bytes:
     ``bytes`` as Base64; a ``dict`` as the string of a JSON column; a list or tuple as an array.
 
     Raises:
-        ClientConfigError: A value cannot be encoded; the error names its column.
+        ConfigError: A value cannot be encoded; the error names its column.
     """
     for value in row.values():
         if type(value) not in _PLAIN:
@@ -40,7 +40,7 @@ def encode_row(row: Row) -> bytes:
     try:
         return _encode(row)
     except (TypeError, OverflowError, UnicodeEncodeError, ValueError) as error:
-        raise ClientConfigError(f"a row cannot be written: {error}", "") from error
+        raise ConfigError(f"a row cannot be written: {error}", "") from error
 
 
 def _wire(name: str, value: Any) -> Any:
@@ -54,7 +54,7 @@ def _wire(name: str, value: Any) -> Any:
     if convert is None:
         known = ", ".join(each.__name__ for each in (int, *_FORMS))
         hint = f"use None, bool, str, list or {known}; use Decimal for integers of more than 64 bits"
-        raise ClientConfigError(f"column {name!r} has the value {value!r}, which cannot be written", hint)
+        raise ConfigError(f"column {name!r} has the value {value!r}, which cannot be written", hint)
     return convert(value)
 
 

@@ -17,18 +17,15 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from slackwater.client.errors import (
-    ClientConfigError,
-    ClientError,
-    NotVisibleError,
-    StateNotKeptError,
-)
+from slackwater.client.errors import NotVisibleError, StateNotKeptError
 from slackwater.client.finishing import finished
 from slackwater.protocol import (
     Clock,
     CommitPosition,
+    ConfigError,
     Lease,
     ProgressRecord,
+    SlackwaterError,
     SystemClock,
     epoch_ms,
     from_epoch_ms,
@@ -135,8 +132,8 @@ class PipelineOutput(Protocol):
         """Returns the names by which its views can be read.
 
         Raises:
-            ClientConfigError: No pipeline with this name has written here.
-            ClientUnavailableError: The server does not answer.
+            ConfigError: No pipeline with this name has written here.
+            UnavailableError: The server does not answer.
         """
         ...
 
@@ -163,7 +160,7 @@ class PipelineOutput(Protocol):
         Raises:
             NotVisibleError: The commit is not visible yet.
             StateNotKeptError: The output does not keep enough to reconstruct the state at that commit.
-            ClientUnavailableError: The server does not answer.
+            UnavailableError: The server does not answer.
         """
         ...
 
@@ -222,7 +219,7 @@ class KnowsChains(Protocol):
         """Returns the source at the beginning of the chain that a source is in; itself if it is in none.
 
         Raises:
-            ClientUnavailableError: The server does not answer.
+            UnavailableError: The server does not answer.
         """
         ...
 
@@ -235,12 +232,12 @@ class KnowsLeases(Protocol):
         """Returns whether nobody has ended a lease.
 
         Raises:
-            ClientUnavailableError: The server does not answer, or the user may not read leases.
+            UnavailableError: The server does not answer, or the user may not read leases.
         """
         ...
 
 
-class _DifferentSourcesError(ClientConfigError):
+class _DifferentSourcesError(ConfigError):
     """The outputs name different sources."""
 
 
@@ -270,12 +267,12 @@ def read_views(
         clock: Measures the deadline.
 
     Raises:
-        ClientConfigError: A view is unknown, or exists in several of the outputs; the outputs have different
+        ConfigError: A view is unknown, or exists in several of the outputs; the outputs have different
             sources; or commit, level and lease contradict each other.
         NotVisibleError: The commit, or any commit at all, is not visible yet in one of the outputs.
         StateNotKeptError: The state at that commit is no longer kept; the lease is over; or no common
             commit was found in time, in which case the error names the pipeline that is behind.
-        ClientUnavailableError: A server does not answer.
+        UnavailableError: A server does not answer.
     """
     at = _commit_to_read(outputs, at, level, clock)
     return repeated(_of_chain(outputs, lambda each: _Look(each, views, at, level, key)), timeout, clock)
@@ -322,8 +319,8 @@ def wait_visible(
 
     Raises:
         NotVisibleError: The commit was not visible in time; the error says which commit was.
-        ClientConfigError: No pipeline with this name has written here, or the outputs have different sources.
-        ClientUnavailableError: A server does not answer.
+        ConfigError: No pipeline with this name has written here, or the outputs have different sources.
+        UnavailableError: A server does not answer.
     """
     look = _of_chain(outputs, lambda each: partial(_look_for_commit, each, at))
     return repeated(look, timeout, clock)
@@ -364,18 +361,16 @@ def _commit_to_read(
     """Returns the requested commit; None: one has to be found.
 
     Raises:
-        ClientConfigError: Commit and level contradict each other.
+        ConfigError: Commit and level contradict each other.
         StateNotKeptError: The lease has expired or was ended.
     """
     if at is not None and level is ReadLevel.UNCOMMITTED:
         hint = "leave out one of the two: at this level each pipeline is read at its own commit"
         asked = at.position if isinstance(at, Lease) else at
-        raise ClientConfigError(f"commit {asked} was requested at level {level}", hint)
+        raise ConfigError(f"commit {asked} was requested at level {level}", hint)
     if not isinstance(at, Lease):
         if level is ReadLevel.REPEATABLE:
-            raise ClientConfigError(
-                f"level {level} was requested without a lease", "take one with `take_lease`"
-            )
+            raise ConfigError(f"level {level} was requested without a lease", "take one with `take_lease`")
         return at
     if at.expires_ms <= epoch_ms((clock or SystemClock()).now()):
         raise StateNotKeptError(
@@ -422,7 +417,7 @@ class _Look:
         return found
 
 
-def _no_such_key(key: Key, keys: Mapping[str, Sequence[str]]) -> ClientConfigError:
+def _no_such_key(key: Key, keys: Mapping[str, Sequence[str]]) -> ConfigError:
     """Returns the error for a key that no view has."""
     close = [
         match
@@ -431,7 +426,7 @@ def _no_such_key(key: Key, keys: Mapping[str, Sequence[str]]) -> ClientConfigErr
     ]
     meant = f"did you mean {' and '.join(close)}? " if close else ""
     known = "; ".join(f"the key of {view} is {', '.join(columns)}" for view, columns in keys.items())
-    return ClientConfigError(f"no view that was read has the key {', '.join(key)}", f"{meant}{known}")
+    return ConfigError(f"no view that was read has the key {', '.join(key)}", f"{meant}{known}")
 
 
 def _look_for_commit(
@@ -472,7 +467,7 @@ def _at_first_sources(outputs: Sequence[PipelineOutput], knowing: KnowsChains) -
     return found
 
 
-def repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
+def repeated(look: Callable[[], T | SlackwaterError], timeout: timedelta, clock: Clock | None) -> T:
     """Repeats an attempt until it succeeds, at least once; finally raises the error of the last attempt.
 
     Args:
@@ -482,19 +477,21 @@ def repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clo
     """
     clock = clock or SystemClock()
     deadline = clock.monotonic() + timeout.total_seconds()
-    while isinstance(found := look(), ClientError):
+    while isinstance(found := look(), SlackwaterError):
         if clock.monotonic() >= deadline:
             raise found
         _PAUSE.wait(_LOOK_SECONDS)
     return found
 
 
-async def _repeated_async(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
+async def _repeated_async(
+    look: Callable[[], T | SlackwaterError], timeout: timedelta, clock: Clock | None
+) -> T:
     """Does what :func:`repeated` does; each attempt runs to its end in a thread."""
     loop = asyncio.get_running_loop()
     clock = clock or SystemClock()
     deadline = clock.monotonic() + timeout.total_seconds()
-    while isinstance(found := await finished(loop.run_in_executor(None, look)), ClientError):
+    while isinstance(found := await finished(loop.run_in_executor(None, look)), SlackwaterError):
         if clock.monotonic() >= deadline:
             raise found
         await asyncio.sleep(_LOOK_SECONDS)
@@ -507,7 +504,7 @@ def views_by_output(
     """Returns the views to read from each output; all views if none is named.
 
     Raises:
-        ClientConfigError: A view exists in none of the outputs, or in several.
+        ConfigError: A view exists in none of the outputs, or in several.
     """
     found: dict[PipelineOutput, Sequence[str]] = {}
     known = {each: list(each.views()) for each in outputs}
@@ -519,7 +516,7 @@ def views_by_output(
             pipelines = ", ".join(repr(each.pipeline) for each in holders or outputs)
             problem = "more than one" if holders else "none"
             hint = f"their views are {', '.join(name for names in known.values() for name in names)}"
-            raise ClientConfigError(f"view {view!r} exists in {problem} of {pipelines}", hint)
+            raise ConfigError(f"view {view!r} exists in {problem} of {pipelines}", hint)
         found[holders[0]] = [*found.get(holders[0], ()), view]
     return found
 
@@ -528,7 +525,7 @@ def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> tuple[str, 
     """Returns the source of all outputs, and its newest commit at which their views can be read.
 
     Raises:
-        ClientConfigError: The outputs have different sources.
+        ConfigError: The outputs have different sources.
         NotVisibleError: Nothing is visible yet in one of the outputs.
         StateNotKeptError: There is no such commit; the error names the pipeline that is behind.
     """

@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from slackwater.client.errors import ClientConfigError, NotVisibleError, StateNotKeptError
+from slackwater.client.errors import NotVisibleError, StateNotKeptError
 from slackwater.client.snapshot import OfOneSource, PipelineOutput, newest_common, not_visible
-from slackwater.protocol import CommitPosition
+from slackwater.protocol import CommitPosition, ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ def check_views(before: str, views_before: Collection[str], pipeline: str, views
     """Checks that readers keep all of their views.
 
     Raises:
-        ClientConfigError: The pipeline lacks a view that readers have.
+        ConfigError: The pipeline lacks a view that readers have.
     """
     missing = sorted(set(views_before) - set(views))
     if missing:
-        raise ClientConfigError(
+        raise ConfigError(
             f"{pipeline!r} lacks view {missing[0]!r}, which readers of {before!r} have",
             "keep the view in the pipeline for as long as it is read",
         )
@@ -46,11 +46,11 @@ def check_not_behind(
     """Checks that a switch does not take readers back in time, given source and commit of each pipeline.
 
     Raises:
-        ClientConfigError: The pipelines have different sources.
+        ConfigError: The pipelines have different sources.
         NotVisibleError: The new pipeline is behind.
     """
     if seen[0] != found[0]:
-        raise ClientConfigError(
+        raise ConfigError(
             f"{before!r} reads source {seen[0]!r} and {pipeline!r} reads {found[0]!r}",
             "commits of two connectors have no common order; move each reader by hand",
         )
@@ -88,7 +88,7 @@ def place_of_switch(
         The switch with the name of the source, or the error if a later attempt may succeed.
 
     Raises:
-        ClientConfigError: The outputs have different sources.
+        ConfigError: The outputs have different sources.
     """
     if source is not None:
         new = OfOneSource(new, source)

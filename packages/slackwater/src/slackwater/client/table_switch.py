@@ -14,13 +14,13 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from slackwater.client.errors import ClientConfigError, ClientUnavailableError, NotVisibleError
+from slackwater.client.errors import NotVisibleError
 from slackwater.client.snapshot import repeated, visible_commit
 from slackwater.client.switched import Switched, base_name, check_not_behind, check_views
 from slackwater.client.table_views import table_identifier, tables_of, translated
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.ledger import Database
-from slackwater.protocol import Clock, CommitPosition
+from slackwater.protocol import Clock, CommitPosition, ConfigError, UnavailableError
 
 LEDGER_VIEW: Final = "slackwater_ledger"
 """The view that tells readers which pipeline they read, and at which commit it is."""
@@ -66,11 +66,11 @@ def switch_tables(
         clock: Measures the deadline.
 
     Raises:
-        ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
+        ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
             source; the schema belongs to another pipeline; or other objects depend on a view whose columns
             change.
         NotVisibleError: The pipeline was still behind at the end; nothing was changed.
-        ClientUnavailableError: The database does not answer, rejects a statement, or readers kept the views
+        UnavailableError: The database does not answer, rejects a statement, or readers kept the views
             locked.
     """
     with (
@@ -90,7 +90,7 @@ def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
         pipeline: The name without a revision.
 
     Raises:
-        ClientUnavailableError: The database does not answer.
+        UnavailableError: The database does not answer.
     """
     with (
         translated(pipeline),
@@ -103,13 +103,13 @@ def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
 
 def _try_to_switch(
     database: Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
-) -> Switched | NotVisibleError | ClientUnavailableError:
+) -> Switched | NotVisibleError | UnavailableError:
     """Switches, or returns the error that prevents it at the moment; nothing has changed then."""
     try:
         with database.transaction():
             return _switched(database, schema, pipeline, accept_earlier, source)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
-        return ClientUnavailableError(
+        return UnavailableError(
             f"transactions of readers keep the views of schema {schema!r} locked: "
             f"{error.diag.message_primary}",
             "nothing was changed; end long transactions, or raise the time-out",
@@ -170,7 +170,7 @@ def _check_views(
     if before is None:
         return
     if base_name(before) != base_name(pipeline):
-        raise ClientConfigError(
+        raise ConfigError(
             f"the views in schema {schema!r} belong to pipeline {before!r}",
             f"use another schema for pipeline {pipeline!r}",
         )
@@ -185,7 +185,7 @@ def _replace(database: Database, schema: str, view: str, rows: sql.Composed) -> 
         with database.transaction():
             database.execute(create)
     except psycopg.errors.WrongObjectType as error:
-        raise ClientConfigError(
+        raise ConfigError(
             f"{schema}.{view} cannot be replaced: {error.diag.message_primary}",
             "use a schema for readers that contains no tables of pipelines",
         ) from error
@@ -203,7 +203,7 @@ def _drop(database: Database, schema: str, view: str) -> None:
     try:
         database.execute(sql.SQL("DROP VIEW {}").format(sql.Identifier(schema, view)))
     except psycopg.errors.DependentObjectsStillExist as error:
-        raise ClientConfigError(
+        raise ConfigError(
             f"the columns of view {view!r} change, but other objects depend on it: "
             f"{error.diag.message_detail}",
             "drop these objects, switch, and create them again",

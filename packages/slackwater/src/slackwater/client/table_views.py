@@ -8,12 +8,7 @@ from typing import Final, TypeVar
 import psycopg
 from psycopg import sql
 
-from slackwater.client.errors import (
-    ClientConfigError,
-    ClientStateError,
-    ClientUnavailableError,
-    StateNotKeptError,
-)
+from slackwater.client.errors import StateNotKeptError
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
@@ -23,7 +18,13 @@ from slackwater.client.snapshot import (
     visible_commit,
 )
 from slackwater.outputs.postgres import ledger
-from slackwater.protocol import CommitPosition, MalformedRecordError
+from slackwater.protocol import (
+    CommitPosition,
+    ConfigError,
+    MalformedRecordError,
+    StateError,
+    UnavailableError,
+)
 
 _CONNECT_SECONDS: Final = 10
 _SESSION: Final = (
@@ -48,7 +49,6 @@ _FORMS: Final = {
 }
 """By type: how documents have a column that PostgreSQL would write in another way."""
 _INTEGERS: Final = ("numeric(20,0)", "numeric(39,0)")
-_VALIDITY: Final = ("valid_from_lsn", "valid_to_lsn")
 
 _RESTORE: Final = f"restore {ledger.LEDGER}, {ledger.TABLES} and the pipeline's tables from one backup"
 
@@ -66,7 +66,7 @@ class TableOutput:
         pipeline: The pipeline's name in the ledger.
 
     Raises:
-        ClientUnavailableError: The database does not answer.
+        UnavailableError: The database does not answer.
     """
 
     def __init__(self, url: str, pipeline: str) -> None:
@@ -208,17 +208,17 @@ def translated(pipeline: str) -> Iterator[None]:
     """Translates the database's errors within the block for the readers of a pipeline.
 
     Raises:
-        ClientConfigError: A table of the pipeline or of the ledger does not exist.
-        ClientStateError: The row of the pipeline in the ledger was changed by others.
-        ClientUnavailableError: The database does not answer, or rejects a statement.
+        ConfigError: A table of the pipeline or of the ledger does not exist.
+        StateError: The row of the pipeline in the ledger was changed by others.
+        UnavailableError: The database does not answer, or rejects a statement.
     """
     try:
         yield
     except MalformedRecordError as error:
         problem = f"the row of pipeline {pipeline!r} in {ledger.LEDGER} cannot be read: {error.reason}"
-        raise ClientStateError(problem, _RESTORE) from error
+        raise StateError(problem, _RESTORE) from error
     except psycopg.errors.UndefinedTable as error:
-        raise ClientConfigError(
+        raise ConfigError(
             f"pipeline {pipeline!r} cannot be read: {error.diag.message_primary}",
             "no pipeline has written to this database, or its tables were removed; check the address",
         ) from error
@@ -230,17 +230,17 @@ def tables_of(database: ledger.Database, pipeline: str) -> dict[str, tuple[str, 
     """Returns each view's table, and the table of its versions if there is one.
 
     Raises:
-        ClientConfigError: No pipeline with this name has written here.
-        ClientStateError: A table is not the one that the pipeline has written.
+        ConfigError: No pipeline with this name has written here.
+        StateError: A table is not the one that the pipeline has written.
     """
     found: dict[str, list[str]] = {}
     for view, name, is_same in ledger.tables_of(database, pipeline):
         if not is_same:
             problem = f"table {name} of view {view!r} is not the one that pipeline {pipeline!r} has written"
-            raise ClientStateError(problem, _RESTORE)
+            raise StateError(problem, _RESTORE)
         found.setdefault(view, []).append(name)
     if not found:
-        raise ClientConfigError(
+        raise ConfigError(
             f"no pipeline {pipeline!r} has written to this database",
             "check the name (from revision 2 on it ends in .v<revision>) and the address",
         )
@@ -251,7 +251,7 @@ def _table_and_history(pipeline: str, view: str, names: list[str]) -> tuple[str,
     table, *others = sorted(names, key=len)
     if others not in ([], [f"{table}_history"]):
         problem = f"{ledger.TABLES} has tables {', '.join(names)} for view {view!r} of {pipeline!r}"
-        raise ClientStateError(problem, _RESTORE)
+        raise StateError(problem, _RESTORE)
     return table, others[0] if others else None
 
 
@@ -268,9 +268,9 @@ def table_identifier(table: str) -> sql.Identifier:
     return sql.Identifier(*table.split(".", 1))
 
 
-def database_unavailable(error: psycopg.Error) -> ClientUnavailableError:
+def database_unavailable(error: psycopg.Error) -> UnavailableError:
     """Returns the error for a PostgreSQL server that failed or did not answer."""
-    return ClientUnavailableError(
+    return UnavailableError(
         f"PostgreSQL failed or did not answer: {str(error).strip()}",
         "check the address, the rights and the server",
     )

@@ -55,13 +55,13 @@ def switch_topics(
         timeout: How long to wait.
 
     Raises:
-        ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
+        ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
             source.
         NotVisibleError: The revision was still behind at the end; nothing was changed.
         StateNotKeptError: The revisions have no commit in common at which both ended a batch; nothing was
             changed.
-        ProducerFencedError: Another process switches at the same time; nothing was changed.
-        ClientUnavailableError: Kafka does not answer, or rejects a request.
+        OvertakenError: Another process switches at the same time; nothing was changed.
+        UnavailableError: Kafka does not answer, or rejects a request.
         OutcomeUnknownError: It is not known whether the switch was committed; call again.
     """
     clock, base = SystemClock(), base_name(pipeline)
@@ -122,7 +122,7 @@ def newest_switch(
         None: the readers were never switched.
 
     Raises:
-        ClientUnavailableError: Kafka does not answer.
+        UnavailableError: Kafka does not answer.
     """
     broker = _broker(kafka, pipeline)
     if not broker.partitions(readers_topic(pipeline)):
@@ -143,8 +143,8 @@ def topics_of_readers(
         clock: Measures deadlines.
 
     Raises:
-        ClientConfigError: Readers were never switched.
-        ClientUnavailableError: Kafka does not answer.
+        ConfigError: Readers were never switched.
+        UnavailableError: Kafka does not answer.
     """
     found = newest_switch(kafka, pipeline, clock)
     if found is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker
-from slackwater.client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater.client.errors import StateNotKeptError
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.log import Log, commit_log
 from slackwater.client.snapshot import (
@@ -26,12 +26,14 @@ from slackwater.cuts.pipeline_log import decoded_entry
 from slackwater.protocol import (
     Clock,
     CommitPosition,
+    ConfigError,
     KafkaSettings,
     Lease,
     PipelineEntry,
     ProgressRecord,
     SystemClock,
     TopicState,
+    UnavailableError,
     decode_progress_record,
     epoch_ms,
     from_epoch_ms,
@@ -139,7 +141,7 @@ def _columns_of(key: bytes) -> dict[str, Any]:
     """Returns the columns of a key, which must be a JSON object.
 
     Raises:
-        ClientConfigError: The key is not a JSON object; the output's ``key_format`` determines that.
+        ConfigError: The key is not a JSON object; the output's ``key_format`` determines that.
     """
     try:
         columns = json.loads(key)
@@ -147,7 +149,7 @@ def _columns_of(key: bytes) -> dict[str, Any]:
         columns = None
     if isinstance(columns, dict):
         return columns
-    raise ClientConfigError(
+    raise ConfigError(
         f"one key was requested, but the keys of the output are not JSON objects: {key[:_SHOWN]!r}",
         'read the whole view, or publish it with key_format = "json"',
     )
@@ -251,7 +253,7 @@ class TopicOutput:
         if found:
             return found[-1]
         hint = "check the name (from revision 2 on it ends in .v<revision>) and the brokers"
-        raise ClientConfigError(f"no pipeline {self._pipeline!r} has written to this Kafka", hint)
+        raise ConfigError(f"no pipeline {self._pipeline!r} has written to this Kafka", hint)
 
     def _starts(self, progress: ProgressRecord, views: Sequence[str]) -> dict[Place, int]:
         """Returns the offsets at which topics begin; raises if documents were removed there."""
@@ -358,7 +360,7 @@ class TopicOutput:
             elif self._clock.monotonic() > deadline:
                 place, end = next(iter(left.items()))
                 hint = "an open Kafka transaction may hide records; try again in a minute"
-                raise ClientUnavailableError(f"{place[0]}/{place[1]} cannot be read up to offset {end}", hint)
+                raise UnavailableError(f"{place[0]}/{place[1]} cannot be read up to offset {end}", hint)
             for place, records, position in portions:
                 for record in records:
                     if (record.offset() or 0) < ends[place]:

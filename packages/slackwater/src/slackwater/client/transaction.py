@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from slackwater.cdc.records.record import Record
-from slackwater.client.errors import ClientConfigError, TransactionLostError
-from slackwater.protocol import CommitPosition, commit_id
+from slackwater.client.errors import TransactionLostError
+from slackwater.protocol import CommitPosition, ConfigError, commit_id
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -60,7 +60,7 @@ class LanePosition(NamedTuple):
         """Reads the text.
 
         Raises:
-            ClientConfigError: The text is not a position.
+            ConfigError: The text is not a position.
         """
         found, _, place = text.partition("@")
         offset, has_revision, revision = place.partition("@")
@@ -71,7 +71,7 @@ class LanePosition(NamedTuple):
             return cls(int(offset), known, int(revision) if has_revision else None)
         except ValueError as error:
             hint = "expected a value of Transaction.positions, such as 00000001-000000000153D218@17"
-            raise ClientConfigError(f"{text!r} is not a position of a consumer", hint) from error
+            raise ConfigError(f"{text!r} is not a position of a consumer", hint) from error
 
 
 class Piece(NamedTuple):
@@ -143,11 +143,11 @@ class Transaction:
         """All records.
 
         Raises:
-            ClientConfigError: The transaction is streamed; iterate over it instead.
+            ConfigError: The transaction is streamed; iterate over it instead.
         """
         if self._read_on is not None:
             hint = "iterate over the transaction, or raise the consumer's max_bytes"
-            raise ClientConfigError(f"transaction {self.commit.id} is too large to be held in memory", hint)
+            raise ConfigError(f"transaction {self.commit.id} is too large to be held in memory", hint)
         return tuple(self._piece.records)
 
     def __iter__(self) -> Iterator[Record]:

@@ -4,11 +4,10 @@ from typing import Final, NamedTuple
 
 from slackwater.cdc.change_writer import ChangeWriter, EventSource, TableChangeWriter, WrittenCommit
 from slackwater.client.broker import DeliveryReport
-from slackwater.client.errors import ClientConfigError
 from slackwater.client.rows import Row, encode_row
 from slackwater.client.transaction import Commit
 from slackwater.kafka.transactions import DeliveredOffsets, Headers
-from slackwater.protocol import CommitPosition, CommitRecord
+from slackwater.protocol import CommitPosition, CommitRecord, ConfigError
 from slackwater.protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID, data_topic
 
 _STEP: Final = 1 << 24
@@ -37,13 +36,13 @@ def place_of(commit: Commit, newest: CommitPosition | None) -> CommitPlace:
     """Returns the place of a commit that takes the position of a commit of another source.
 
     Raises:
-        ClientConfigError: The position is not above the newest commit.
+        ConfigError: The position is not above the newest commit.
     """
     if newest is not None and commit.position <= newest:
         hint = (
             "positions must increase; skip commits up to the producer's position, which are already written"
         )
-        raise ClientConfigError(f"commit {commit.position} is not above the newest commit, {newest}", hint)
+        raise ConfigError(f"commit {commit.position} is not above the newest commit, {newest}", hint)
     return CommitPlace(commit.position, commit.xid, commit.commit_ts_ms)
 
 
@@ -84,7 +83,7 @@ class WrittenTransaction:
         """Returns the change event of a row; equal keys are equal bytes, whatever the order of their columns.
 
         Raises:
-            ClientConfigError: The row contradicts its key, or a value cannot be written.
+            ConfigError: The row contradicts its key, or a value cannot be written.
         """
         found = self._tables.get(table)
         if found is None:
@@ -146,7 +145,7 @@ class WrittenTransaction:
     def _table(self, table: str) -> tuple[str, TableChangeWriter]:
         schema, dot, name = table.partition(".")
         if not (schema and dot and name):
-            raise ClientConfigError(
+            raise ConfigError(
                 f"{table!r} is not the name of a table", "expected schema.table, for example public.invoice"
             )
         return data_topic(self._source, table), self._changes.table(schema, name)
@@ -156,7 +155,7 @@ def _with_key(table: str, key: Row, row: Row) -> Row:
     for name, value in key.items():
         if name in row and row[name] != value:
             problem = f"column {name} is {row[name]!r} in a row of {table}, but {value!r} in its key"
-            raise ClientConfigError(
+            raise ConfigError(
                 problem, "to change a key, delete the row with the old key and insert one with the new key"
             )
     return {**key, **row}

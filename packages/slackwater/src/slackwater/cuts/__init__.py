@@ -4,14 +4,12 @@ from slackwater.cuts.cut_log import CutLog, LoggedRecord, cuts_of
 from slackwater.cuts.errors import (
     CompactedTopicUnavailableError,
     CutLogDamagedError,
-    CutLogError,
     CutLogReplacedError,
-    CutLogTruncatedError,
     CutLogUnavailableError,
-    MarkersError,
     MarkerStoreContentError,
     MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
+    RecordsGoneError,
 )
 from slackwater.cuts.kafka_log import KafkaCutLog
 from slackwater.cuts.kafka_pipeline_log import KafkaPipelineLog
@@ -40,9 +38,7 @@ __all__ = [
     "CompactedTopicUnavailableError",
     "CutLog",
     "CutLogDamagedError",
-    "CutLogError",
     "CutLogReplacedError",
-    "CutLogTruncatedError",
     "CutLogUnavailableError",
     "CutRetention",
     "FrontierState",
@@ -61,8 +57,8 @@ __all__ = [
     "MarkerStoreContentError",
     "MarkerStoreRefusedError",
     "MarkerStoreUnavailableError",
-    "MarkersError",
     "PipelineLog",
+    "RecordsGoneError",
     "RedisMarkerStore",
     "RegressionNotice",
     "StoredPosition",

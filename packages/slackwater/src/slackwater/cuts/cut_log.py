@@ -39,8 +39,8 @@ class CutLog(Protocol):
     see :class:`RecordDecoder`.
 
     Several sidecars may append, so cuts may be repeated and interleave. All methods block, for at most the
-    log's time-out, and raise only :class:`~slackwater.cuts.errors.CutLogError` (including
-    :class:`~slackwater.cuts.errors.CutLogDamagedError`) and protocol errors. Not thread-safe.
+    log's time-out, and raise only the errors of :mod:`slackwater.cuts.errors` and protocol errors. Not
+    thread-safe.
     """
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
@@ -61,7 +61,7 @@ class CutLog(Protocol):
         """Returns the cuts at offsets in ``[from_offset, to_offset)``, ascending.
 
         Raises:
-            CutLogTruncatedError: The log starts above ``from_offset``. CutLogReplacedError: The log ends
+            RecordsGoneError: The log starts above ``from_offset``. CutLogReplacedError: The log ends
                 below ``to_offset``.
         """
         ...
@@ -99,7 +99,7 @@ class CutLog(Protocol):
         """Returns the last cut in the log; None if it has none or does not exist.
 
         Raises:
-            CutLogTruncatedError: It has none any more, since its records were deleted.
+            RecordsGoneError: It has none any more, since its records were deleted.
         """
         ...
 
@@ -163,7 +163,7 @@ class RecordDecoder:
             written_ms: Its timestamp; 0 if unknown.
 
         Raises:
-            CutLogDamagedError: It cannot be read. slackwater.protocol.UnsupportedVersionError: A newer
+            CutLogDamagedError: It cannot be read. slackwater.protocol.InputError: A newer
                 version wrote it.
         """
         if value is None or not value.startswith(_BEGIN):

@@ -1,60 +1,43 @@
-"""Errors of this package, by what can be done about them.
+"""Errors of the cut log and of Redis that a caller reacts to; all others are of the general kinds.
 
 ::
 
-    MarkersError
+    UnavailableError
     ├── CompactedTopicUnavailableError  the topic of pipelines or of leases fails: continue without it
-    ├── MarkerStoreUnavailableError     Redis cannot be reached or does not work: continue with the cut log
-    │   ├── MarkerStoreRefusedError     the user of Redis lacks a right: grant it
-    │   └── MarkerStoreContentError     a key contains foreign data: a sidecar replaces it
-    └── CutLogError
-        ├── CutLogUnavailableError      Kafka cannot be reached or does not answer in time: try again
-        ├── CutLogTruncatedError        cuts that are needed are no longer in the log: start over
-        ├── CutLogDamagedError          a record of the log cannot be read: an operator decides
-        └── CutLogReplacedError         the log is not the one that was read or written before: start over
+    ├── CutLogUnavailableError          Kafka cannot be reached or does not answer in time: try again
+    └── MarkerStoreUnavailableError     Redis cannot be reached or does not work: continue with the cut log
+        ├── MarkerStoreRefusedError     the user of Redis lacks a right: grant it
+        └── MarkerStoreContentError     a key contains foreign data: a sidecar replaces it
+    StateError
+    ├── CutLogDamagedError              a record of the log cannot be read: an operator decides
+    ├── CutLogReplacedError             the log is not the one that was read or written before: start over
+    └── RecordsGoneError                records or cuts that are needed were deleted: start over
 
 ``MarkerStoreUnavailableError`` is recoverable: everything in Redis can be rebuilt from the cut log. All
 errors can be pickled: their data are their positional arguments.
 """
 
-from slackwater.protocol import SlackwaterError
+from slackwater.protocol import StateError, UnavailableError
 
 WITHOUT_OFFSET = "a record was acknowledged without an offset"
 """It may be where any record is, e.g. if a broker recognised a repeated batch: it has to be written again."""
 
 
-class MarkersError(SlackwaterError):
-    """Root of everything this package raises.
-
-    Args:
-        values: The arguments of the error.
-        problem: What happened, with the values.
-        hint: What to do about it.
-    """
-
-    def __init__(self, *values: object, problem: str, hint: str) -> None:
-        super().__init__(problem, hint)
-        self.args = values
-
-
-class CompactedTopicUnavailableError(MarkersError):
+class CompactedTopicUnavailableError(UnavailableError):
     """The topic of pipelines or of leases was not read or written; part of it may be written."""
 
     def __init__(self, topic: str, operation: str, reason: str) -> None:
         super().__init__(
-            topic,
-            operation,
-            reason,
-            problem=f"{operation} of Kafka topic {topic} failed: {reason}",
-            hint="check that the broker is running and reachable, and permits this topic "
-            "(docs/control-plane.md)",
+            f"{operation} of Kafka topic {topic} failed: {reason}",
+            "check that the broker is running and reachable, and permits this topic (docs/control-plane.md)",
         )
+        self.args = topic, operation, reason
         self.topic = topic
         self.operation = operation
         self.reason = reason
 
 
-class MarkerStoreUnavailableError(MarkersError):
+class MarkerStoreUnavailableError(UnavailableError):
     """An operation of the marker store failed; it is unknown whether a part of it was done.
 
     Args:
@@ -65,14 +48,12 @@ class MarkerStoreUnavailableError(MarkersError):
 
     def __init__(self, operation: str, address: str, reason: str) -> None:
         super().__init__(
-            operation,
-            address,
-            reason,
-            problem=f"Redis {address}: {operation} failed: {reason}",
-            hint="check that Redis is running and accepts writes, and that address and password are "
+            f"Redis {address}: {operation} failed: {reason}",
+            "check that Redis is running and accepts writes, and that address and password are "
             "correct. Nothing is lost: readers use the cut log in the meantime, and the sidecar refills "
             "Redis when it is back",
         )
+        self.args = operation, address, reason
         self.operation = operation
         self.address = address
         self.reason = reason
@@ -102,45 +83,25 @@ class MarkerStoreRefusedError(MarkerStoreUnavailableError):
         )
 
 
-class CutLogError(MarkersError):
-    """Root of the cut log's errors."""
-
-
-class CutLogUnavailableError(CutLogError):
+class CutLogUnavailableError(UnavailableError):
     """Kafka did not answer, or not in time."""
 
     def __init__(self, operation: str, topic: str, reason: str) -> None:
         super().__init__(
-            operation,
-            topic,
-            reason,
-            problem=f"cut log: {operation} of Kafka topic {topic} failed: {reason}",
-            hint="check that the broker is running and reachable, and permits this topic",
+            f"cut log: {operation} of Kafka topic {topic} failed: {reason}",
+            "check that the broker is running and reachable, and permits this topic",
         )
+        self.args = operation, topic, reason
         self.operation = operation
         self.topic = topic
         self.reason = reason
 
 
-class CutLogTruncatedError(CutLogError):
-    """The log no longer contains the requested range."""
-
-    def __init__(self, topic: str, wanted_offset: int, earliest_offset: int) -> None:
-        super().__init__(
-            topic,
-            wanted_offset,
-            earliest_offset,
-            problem=f"cut log: {topic} no longer holds offset {wanted_offset}, "
-            f"it starts at {earliest_offset}",
-            hint="the topic must keep its records at least as long as the data topics (retention.ms=-1, "
-            "cleanup.policy=delete). Pipelines that need the missing cuts have to start over",
-        )
-        self.topic = topic
-        self.wanted_offset = wanted_offset
-        self.earliest_offset = earliest_offset
+class RecordsGoneError(StateError):
+    """Records of a table's topic or of the cut log that are needed are no longer in Kafka."""
 
 
-class CutLogReplacedError(CutLogError):
+class CutLogReplacedError(StateError):
     """The log was deleted and recreated, or has lost its end: what was read from it before is not valid.
 
     Args:
@@ -150,31 +111,37 @@ class CutLogReplacedError(CutLogError):
 
     def __init__(self, topic: str, evidence: str) -> None:
         super().__init__(
-            topic,
-            evidence,
-            problem=f"cut log: Kafka topic {topic} is not the one that was followed: {evidence}. It was "
+            f"cut log: Kafka topic {topic} is not the one that was followed: {evidence}. It was "
             "deleted and recreated, or is in another cluster",
-            hint="a sidecar that starts on an empty one begins with everything in the data topics, and "
+            "a sidecar that starts on an empty one begins with everything in the data topics, and "
             "pipelines start over, with new checkpoints and outputs; if cuts were appended to it already, "
             "delete it first (docs/runbooks.md#cut-log)",
         )
+        self.args = topic, evidence
         self.topic = topic
         self.evidence = evidence
 
 
-class CutLogDamagedError(CutLogError):
+class CutLogDamagedError(StateError):
     """A record that looks like one of Slackwater's, but cannot be read: its content is unknown."""
 
     def __init__(self, topic: str, log_offset: int, reason: str) -> None:
         super().__init__(
-            topic,
-            log_offset,
-            reason,
-            problem=f"cut log: the record at offset {log_offset} of Kafka topic {topic} is damaged: {reason}",
-            hint=f"`slackwater source pass-record --offset {log_offset}` skips it for all sidecars "
+            f"cut log: the record at offset {log_offset} of Kafka topic {topic} is damaged: {reason}",
+            f"`slackwater source pass-record --offset {log_offset}` skips it for all sidecars "
             "and pipelines; "
             "docs/runbooks.md#cut-log describes what is lost by this",
         )
+        self.args = topic, log_offset, reason
         self.topic = topic
         self.log_offset = log_offset
         self.reason = reason
+
+
+def cuts_gone(topic: str, wanted_offset: int, earliest_offset: int) -> RecordsGoneError:
+    """Returns the error for a cut log that no longer contains the requested range."""
+    return RecordsGoneError(
+        f"cut log: {topic} no longer holds offset {wanted_offset}, it starts at {earliest_offset}",
+        "the topic must keep its records at least as long as the data topics (retention.ms=-1, "
+        "cleanup.policy=delete). Pipelines that need the missing cuts have to start over",
+    )

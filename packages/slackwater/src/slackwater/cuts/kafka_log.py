@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
-from slackwater.cuts.errors import WITHOUT_OFFSET, CutLogTruncatedError, CutLogUnavailableError
+from slackwater.cuts.errors import WITHOUT_OFFSET, CutLogUnavailableError, cuts_gone
 from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import (
     ABSENT_CODES,
@@ -112,7 +112,7 @@ class KafkaCutLog:
             return []
         low, high = self._bounds()
         if from_offset < low:
-            raise CutLogTruncatedError(self._topic, from_offset, low)
+            raise cuts_gone(self._topic, from_offset, low)
         if high == 0:  # a broker that has just started may not know the topic yet
             raise CutLogUnavailableError(
                 "read", self._topic, f"it is empty or does not exist, but {to_offset} offsets are expected"
@@ -145,7 +145,7 @@ class KafkaCutLog:
         if found:
             return cuts_of(self._decoded(found))[0]
         if low := self._bounds()[0]:
-            raise CutLogTruncatedError(self._topic, 0, low)
+            raise cuts_gone(self._topic, 0, low)
         return None
 
     def begin(self) -> int:
@@ -247,7 +247,7 @@ class KafkaCutLog:
                         break
             except KafkaException as error:
                 if code_of(error) in OUT_OF_RANGE_CODES:
-                    raise CutLogTruncatedError(self._topic, position, self._bounds()[0]) from error
+                    raise cuts_gone(self._topic, position, self._bounds()[0]) from error
                 raise
         return result
 

@@ -7,10 +7,9 @@ from typing import Protocol
 
 from slackwater.cuts.compacted_topic import CompactedTopic
 from slackwater.protocol import (
+    InputError,
     KafkaSettings,
     LeaseRecord,
-    MalformedRecordError,
-    UnsupportedVersionError,
     decode_lease_record,
     encode_lease_record,
     lease_record_key,
@@ -109,7 +108,7 @@ def decoded_lease_record(value: bytes, offset: int, written_ms: int, key: bytes)
     del written_ms
     try:
         record = decode_lease_record(value)
-    except (MalformedRecordError, UnsupportedVersionError) as error:
+    except InputError as error:
         reason = str(error)
     else:
         if lease_record_key(record) == key:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
-from slackwater.cuts.errors import CutLogTruncatedError
+from slackwater.cuts.errors import cuts_gone
 from slackwater.cuts.lease_log import decoded_lease_record
 from slackwater.cuts.pipeline_log import decoded_entry
 from slackwater.cuts.store import FrontierStatus, StoredPosition
@@ -67,7 +67,7 @@ class InMemoryCutLog:
         if from_offset >= to_offset:
             return []
         if from_offset < self._begin:
-            raise CutLogTruncatedError(self._topic, from_offset, self._begin)
+            raise cuts_gone(self._topic, from_offset, self._begin)
         if to_offset > self._end:
             raise beyond_end(self._topic, self._end, to_offset)
         return cuts_of(self._read(from_offset, to_offset))
@@ -90,7 +90,7 @@ class InMemoryCutLog:
             if cuts := cuts_of(self._read(record.log_offset, record.log_offset + 1)):
                 return cuts[0]
         if self._begin:
-            raise CutLogTruncatedError(self._topic, 0, self._begin)
+            raise cuts_gone(self._topic, 0, self._begin)
         return None
 
     def begin(self) -> int:

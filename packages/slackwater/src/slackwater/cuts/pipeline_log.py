@@ -4,11 +4,10 @@ import logging
 from typing import Protocol
 
 from slackwater.protocol import (
-    MalformedRecordError,
+    InputError,
     PipelineEntry,
     PipelineRegistration,
     PipelineReport,
-    UnsupportedVersionError,
     decode_pipeline_record,
     pipeline_record_key,
 )
@@ -62,7 +61,7 @@ def decoded_entry(value: bytes, offset: int, written_ms: int, key: bytes) -> Pip
     """Returns a record with its place; None, after logging it, if it is not ours."""
     try:
         record = decode_pipeline_record(value)
-    except (MalformedRecordError, UnsupportedVersionError) as error:
+    except InputError as error:
         reason = str(error)
     else:
         if pipeline_record_key(record) == key:

@@ -1,7 +1,6 @@
 """PostgreSQL, Kafka, Connect with Debezium and Redis on loopback, without containers."""
 
 from slackwater.dev.connect import ConnectorState, ConnectWorker
-from slackwater.dev.errors import DevStackUnavailableError
 from slackwater.dev.java import JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater.dev.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater.dev.kafka_security import (
@@ -29,7 +28,6 @@ __all__ = [
     "ConnectorState",
     "DevStack",
     "DevStackSettings",
-    "DevStackUnavailableError",
     "JarSet",
     "KafkaBroker",
     "Lifetime",

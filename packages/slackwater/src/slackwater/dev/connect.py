@@ -117,7 +117,7 @@ class ConnectWorker(Server):
         A distributed worker keeps running, a standalone one is restarted.
 
         Raises:
-            DevStackUnavailableError: it or its connector failed.
+            UnavailableError: it or its connector failed.
         """
         self._is_registered = False
         if self.is_running and self._mode is ConnectMode.STANDALONE and self._differs():

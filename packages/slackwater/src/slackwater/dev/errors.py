@@ -1,22 +1,8 @@
-"""The error of servers that do not start, and how errors of the devstack are worded."""
+"""How errors of the devstack are worded."""
 
 from pathlib import Path
 
 from slackwater.protocol import ConfigError, StateError, UnavailableError
-
-
-class DevStackUnavailableError(UnavailableError):
-    """This machine lacks something, a download failed, or a server did not become ready."""
-
-    def __init__(self, problem: str, hint: str, log_tail: str = "") -> None:
-        super().__init__(problem, hint)
-        self.args = problem, hint, log_tail
-        self.log_tail = log_tail
-        """Last lines of what a server or a download said; may be empty."""
-
-    def __str__(self) -> str:
-        tail = f"; its last lines:\n{self.log_tail}" if self.log_tail else ""
-        return f"{super().__str__()}{tail}"
 
 
 def wrong_setting(setting: str, value: str, expected: str) -> ConfigError:
@@ -24,9 +10,9 @@ def wrong_setting(setting: str, value: str, expected: str) -> ConfigError:
     return ConfigError(f"setting {setting} is {value}", f"expected {expected}")
 
 
-def missing_prerequisite(what: str, found: str, hint: str) -> DevStackUnavailableError:
+def missing_prerequisite(what: str, found: str, hint: str) -> UnavailableError:
     """Returns the error for something that this machine must have, given what was found instead."""
-    return DevStackUnavailableError(f"{what} is needed, but {found}", hint)
+    return UnavailableError(f"{what} is needed, but {found}", hint)
 
 
 def not_running(server: str, operation: str) -> StateError:
@@ -34,6 +20,11 @@ def not_running(server: str, operation: str) -> StateError:
     return StateError(f"cannot {operation} {server}: it is not running", "call start() first")
 
 
-def failed_start(server: str, reason: str, log_path: Path, log_tail: str) -> DevStackUnavailableError:
+def failed_start(server: str, reason: str, log_path: Path, log_tail: str) -> UnavailableError:
     """Returns the error for a server that did not become ready."""
-    return DevStackUnavailableError(f"{server} did not start: {reason}", f"log: {log_path}", log_tail)
+    return UnavailableError(f"{server} did not start: {reason}", with_tail(f"log: {log_path}", log_tail))
+
+
+def with_tail(hint: str, log_tail: str) -> str:
+    """Returns a hint with the last lines of what a server or a download said, which may be none."""
+    return f"{hint}; its last lines:\n{log_tail}" if log_tail else hint

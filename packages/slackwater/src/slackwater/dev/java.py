@@ -20,10 +20,10 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from slackwater.dev.errors import DevStackUnavailableError, missing_prerequisite
+from slackwater.dev.errors import missing_prerequisite, with_tail
 from slackwater.dev.programs import InstalledProgram, find_java
 from slackwater.dev.settings import Collector, ConnectPlugin
-from slackwater.protocol import user_cache
+from slackwater.protocol import UnavailableError, user_cache
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[str], None]
@@ -75,7 +75,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Returns where downloads are kept, see :func:`slackwater.protocol.user_cache`.
 
     Raises:
-        DevStackUnavailableError: the account has no home folder, and no other place was named.
+        UnavailableError: the account has no home folder, and no other place was named.
     """
     found = user_cache(environment)
     if found is None:
@@ -97,7 +97,7 @@ def resolve_jars(cache: Path | None = None, progress: Progress | None = None) ->
     differs is fetched again.
 
     Raises:
-        DevStackUnavailableError: the download failed or brought other bytes than the pinned ones, or there is
+        UnavailableError: the download failed or brought other bytes than the pinned ones, or there is
             no suitable Java, or a PySpark without Ivy, and the cache is empty.
     """
     return resolve_pinned(_DATA, (cache or cache_folder()) / "jars", progress)
@@ -109,7 +109,7 @@ def resolve_plugin(
     """The jars of a connector that not every worker has; otherwise as :func:`resolve_jars`.
 
     Raises:
-        DevStackUnavailableError: as of :func:`resolve_jars`.
+        UnavailableError: as of :func:`resolve_jars`.
     """
     root = (cache or cache_folder()) / "plugins" / plugin.value
     return resolve_pinned(_DATA / "plugins" / plugin.value, root, progress)
@@ -121,7 +121,7 @@ def resolve_pinned(pinned: Traversable, root: Path, progress: Progress | None = 
     The manifest is ``jars.sha256`` beside ``ivy-pinned.xml``, and names their folder below the root.
 
     Raises:
-        DevStackUnavailableError: as of :func:`resolve_jars`.
+        UnavailableError: as of :func:`resolve_jars`.
     """
     manifest = (pinned / "jars.sha256").read_text()
     key = hashlib.sha256(manifest.encode()).hexdigest()[:12]
@@ -229,9 +229,9 @@ def _run_ivy(ivy: Path, settings: Path, ivy_cache: Path, target: Path, tell: Pro
         raise _unresolved(reason, "is the network there?", "\n".join(lines[-_TAIL_LINES:]))
 
 
-def _unresolved(reason: str, hint: str, log_tail: str = "") -> DevStackUnavailableError:
+def _unresolved(reason: str, hint: str, log_tail: str = "") -> UnavailableError:
     problem = f"the jars of Kafka, Debezium or a plugin could not be resolved: {reason}"
-    return DevStackUnavailableError(problem, hint, log_tail)
+    return UnavailableError(problem, with_tail(hint, log_tail))
 
 
 def _find_ivy_jar() -> Path:
@@ -345,7 +345,7 @@ def java_program(
         options: Further options of its JVM.
 
     Raises:
-        DevStackUnavailableError: Java is missing or too old, or the jars could not be downloaded.
+        UnavailableError: Java is missing or too old, or the jars could not be downloaded.
     """
     java = find_java()
     jars = resolve_jars(cache_folder(os.environ), progress)

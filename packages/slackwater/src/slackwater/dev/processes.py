@@ -196,7 +196,7 @@ def unprivileged_account() -> Account | None:
     """The account that servers refusing root run as; None when we are an ordinary user already.
 
     Raises:
-        DevStackUnavailableError: we are root and the machine has no such account.
+        UnavailableError: we are root and the machine has no such account.
     """
     if os.geteuid() != 0:
         return None

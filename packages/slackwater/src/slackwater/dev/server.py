@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import psutil
 
-from slackwater.dev.errors import DevStackUnavailableError, failed_start, not_running
+from slackwater.dev.errors import failed_start, not_running
 from slackwater.dev.loopback import free_port, is_free
 from slackwater.dev.processes import (
     Launch,
@@ -26,6 +26,7 @@ from slackwater.dev.processes import (
     launch,
 )
 from slackwater.dev.state import ServerRecord
+from slackwater.protocol import UnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Server(ABC):
         """Start it and wait until clients can work with it; nothing happens when it runs.
 
         Raises:
-            DevStackUnavailableError: this machine lacks something, the server ended or was not ready in time,
+            UnavailableError: this machine lacks something, the server ended or was not ready in time,
                 or the start was cancelled.
         """
         if self.is_running:
@@ -264,7 +265,7 @@ class Server(ABC):
         if self._cancelled.is_set():
             raise self._start_error("the start was cancelled")
 
-    def _start_error(self, reason: str) -> DevStackUnavailableError:
+    def _start_error(self, reason: str) -> UnavailableError:
         return failed_start(self.name, reason, self.log_path, log_tail(self.log_path))
 
     def _stop_at_exit(self, owner: int) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from slackwater.dev.errors import wrong_setting
-from slackwater.protocol import TableNameError
+from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import table_name
 
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -115,5 +115,5 @@ def checked_tables(tables: Iterable[str]) -> tuple[str, ...]:
     """Return full names of tables; refuse what is not ``schema.table``, where SQL's quotes are allowed."""
     try:
         return tuple(map(table_name, tables))
-    except TableNameError as error:
+    except ConfigError as error:
         raise wrong_setting("tables", error.problem, error.hint.removeprefix("expected ")) from error

@@ -120,7 +120,7 @@ class DevStack:
 
         Raises:
             StateError: servers of another stack run in the folder.
-            DevStackUnavailableError: this machine lacks something; see also :meth:`Server.start`.
+            UnavailableError: this machine lacks something; see also :meth:`Server.start`.
         """
         self.settings.folder.mkdir(parents=True, exist_ok=True)
         self._take_lock()
@@ -157,7 +157,7 @@ class DevStack:
 
         Raises:
             ConfigError: a table does not exist or its name is not ``schema.table``.
-            DevStackUnavailableError: Connect or its connector failed.
+            UnavailableError: Connect or its connector failed.
         """
         wanted = checked_tables(tables)
         self.postgres.ensure_publication(publication_name(self.settings.prefix), wanted)
@@ -174,7 +174,7 @@ class DevStack:
         """Return when the connector's snapshot is done and it follows the log: later commits are streamed.
 
         Raises:
-            DevStackUnavailableError: it does not within the timeout, or Connect ended.
+            UnavailableError: it does not within the timeout, or Connect ended.
         """
         deadline = Deadline(timeout)
         slot = replication_name(self.settings.prefix)
@@ -349,7 +349,7 @@ def up(settings: DevStackSettings, progress: Progress | None = None) -> StackSta
 
     Raises:
         StateError: another process is starting or embedding a stack in this folder.
-        DevStackUnavailableError: this machine lacks something, or a server did not become ready.
+        UnavailableError: this machine lacks something, or a server did not become ready.
         ConfigError: the connector cannot read these tables.
     """
     stack = DevStack(settings, Lifetime.DETACHED, progress)

@@ -9,8 +9,7 @@ in another bucket, or comes from earlier events of the batch. The module is pure
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.engine.errors import FULL_HINT
-from slackwater.engine.pack.specification import stage_inputs
+from slackwater.engine.pack.specification import FULL_HINT, stage_inputs
 from slackwater.engine.payloads import Event, PackedRow
 from slackwater.engine.state.entry import input_tag, part
 from slackwater.protocol import InputError

@@ -152,7 +152,7 @@ class Sink(Protocol):
             batch: The batch after the newest visible one.
 
         Raises:
-            RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
+            OvertakenError: Another run has taken over; stop. All later calls raise it, too.
             OutputRefusedError: The output rejects the batch, and would reject it again.
             StateError: The batch does not continue what the output contains.
             UnavailableError: Nothing of the batch is visible, or the outcome is unknown.
@@ -173,7 +173,7 @@ class Sink(Protocol):
             commits, nothing is removed from now on; readers have to check whether everything is there.
 
         Raises:
-            RunOvertakenError: Another run has taken over; stop.
+            OvertakenError: Another run has taken over; stop.
             OutputRefusedError: The output does not allow what has to be done.
         """
         ...

@@ -16,8 +16,14 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import check_owner, is_covered, progress_after
 from slackwater.outputs.contract import SinkProbe, SinkSettings, SinkStep, WriteReport
 from slackwater.outputs.waiting import Attempts, Waiting, tried
-from slackwater.pipeline.errors import RunOvertakenError
-from slackwater.protocol import Clock, CommitPosition, ProgressRecord, SystemClock, UnavailableError
+from slackwater.protocol import (
+    Clock,
+    CommitPosition,
+    OvertakenError,
+    ProgressRecord,
+    SystemClock,
+    UnavailableError,
+)
 
 S = TypeVar("S", bound=SinkSettings)
 T = TypeVar("T")
@@ -67,7 +73,7 @@ class ExactlyOnceSink(ABC, Generic[S]):
         self._clock = clock or SystemClock()
         self._waiting = waiting or Waiting()
         self._run = uuid.uuid4().hex
-        self._fenced: RunOvertakenError | None = None
+        self._fenced: OvertakenError | None = None
 
     @property
     @abstractmethod
@@ -92,7 +98,7 @@ class ExactlyOnceSink(ABC, Generic[S]):
         """Makes sure that this run may write; returns the newest visible batch.
 
         Raises:
-            RunOvertakenError: Another run has taken over.
+            OvertakenError: Another run has taken over.
         """
 
     @abstractmethod
@@ -140,7 +146,7 @@ class ExactlyOnceSink(ABC, Generic[S]):
         what, patience = f"batch {batch.batch_id}", self._settings.patience
         try:
             report = self._patiently(what, patience, lambda: self._write_once(query_id, batch))
-        except RunOvertakenError as error:
+        except OvertakenError as error:
             self._fenced = error
             raise
         if not report.was_covered:

@@ -1,15 +1,12 @@
-"""Errors of pipelines that a caller reacts to in particular; all others are of the general kinds.
+"""The error of pipelines that a caller reacts to in particular; all others are of the general kinds.
 
 ::
 
     ConfigError
     └── OutputRefusedError      the output rejects something, and would reject it again
-    StateError
-    ├── RecordsGoneError        records that a batch needs were deleted
-    └── RunOvertakenError       another run of the pipeline has taken over; this one must stop
 """
 
-from slackwater.protocol import ConfigError, StateError
+from slackwater.protocol import ConfigError, OvertakenError
 
 
 class OutputRefusedError(ConfigError):
@@ -22,19 +19,16 @@ class OutputRefusedError(ConfigError):
         """The output's own message."""
 
 
-class RecordsGoneError(StateError):
-    """Records of a table's topic or of the cut log that a batch needs are no longer in Kafka."""
+def run_overtaken(pipeline: str, found: str) -> OvertakenError:
+    """Returns the error for an output that another run has taken over; nothing of the last batch is visible.
 
-
-class RunOvertakenError(StateError):
-    """Another run of the pipeline has taken the output over; nothing of this run's last batch is visible."""
-
-    def __init__(self, pipeline: str, found: str) -> None:
-        super().__init__(
-            f"another run of pipeline {pipeline!r} took over; this run stops, and nothing of its unfinished "
-            "batch is visible",
-            f"run each pipeline only once, or give the other one a different name (found: {found})",
-        )
-        self.args = pipeline, found
-        self.found = found
-        """The evidence in the output."""
+    Args:
+        pipeline: The name of both runs.
+        found: The evidence in the output.
+    """
+    return OvertakenError(
+        f"another run of pipeline {pipeline!r} took over; this run stops, and nothing of its unfinished "
+        "batch is visible",
+        f"run each pipeline only once, or give the other one a different name (found: {found})",
+        found,
+    )

@@ -269,7 +269,7 @@ def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
 def _full_name(table: TomlTable, written: str) -> str:
     try:
         return table_name(written)
-    except TableNameError as error:
+    except ConfigError as error:
         raise table.error(written, error.problem, error.hint) from None
 
 

@@ -36,7 +36,7 @@ def run_folder(
     Raises:
         ConfigError: Something cannot be used; the error names the file and the key.
         SqlError: A schema or view file is not supported; the error contains the position.
-        SlackwaterError, SlackwaterError, CutLogError: As for :func:`run_pipeline`.
+        SlackwaterError: As for :func:`run_pipeline`.
     """
     labels = read_definition(folder).read(PipelineLabels, ignores_others=True)
     name = revision_name(labels.name, labels.revision)

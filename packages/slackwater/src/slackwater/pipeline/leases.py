@@ -9,7 +9,6 @@ from typing import Final
 from slackwater.control import is_over
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
 from slackwater.outputs import Sink
-from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.pipeline.settings import RunSettings
 from slackwater.protocol import (
     Clock,
@@ -17,6 +16,7 @@ from slackwater.protocol import (
     Hold,
     Lease,
     LeaseRecord,
+    OvertakenError,
     SlackwaterError,
     epoch_ms,
     from_epoch_ms,
@@ -104,7 +104,7 @@ class LeaseHolder:
         """Informs the sink of the commits to be kept, if they have changed; otherwise it returns quickly.
 
         Raises:
-            RunOvertakenError: Another run has taken over.
+            OvertakenError: Another run has taken over.
         """
         with self._lock:
             known = self._known
@@ -182,7 +182,7 @@ class LeaseHolder:
             until[lease.position] = max(until.get(lease.position, ends), ends)
         try:
             return self._sink.hold(until)
-        except RunOvertakenError:
+        except OvertakenError:
             raise
         except SlackwaterError as error:  # no reader is worth the end of a run
             _log.warning("pipeline %s: states cannot be held for readers: %s", self._pipeline, error)

@@ -11,12 +11,12 @@ from typing import Final
 from slackwater.control import HELD_FOR, KnownRun, holder_of, superseded
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog
 from slackwater.outputs.batch import starting_over
-from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.pipeline.registration import with_checkpoint
 from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.source.planner import PlannedCut
 from slackwater.protocol import (
     Clock,
+    OvertakenError,
     PipelineEntry,
     PipelineRegistration,
     PipelineReport,
@@ -208,7 +208,7 @@ class RunReporter:
         """
         try:
             yield
-        except RunOvertakenError:
+        except OvertakenError:
             raise
         except BaseException as error:
             text = hide(f"{type(error).__name__}: {error}", self._secrets)

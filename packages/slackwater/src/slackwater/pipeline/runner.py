@@ -101,14 +101,14 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
         ConfigError: The state with which the pipeline is to begin lacks what it needs.
         StateError: The checkpoint belongs to a pipeline with another meaning, another pipeline has
             this name, or the output was changed; nothing was modified.
-        RunOvertakenError: Another run has taken over.
+        OvertakenError: Another run has taken over.
         UnavailableError: Spark does not start, or the output cannot be reached; not raised when
             ``stop`` is set.
         SlackwaterError: A batch failed in Spark, or Spark ended.
         InputError: Rows of a table are not all in its topic, as the database's catalogue shows, or
             the connector's configuration gives values another form.
         SlackwaterError: The state in the checkpoint cannot be read or written.
-        CutLogError: Kafka does not answer, or the cut log has changed.
+        CutLogUnavailableError: Kafka does not answer. StateError: The cut log has changed.
     """
     if context is None:
         settings = with_spark_log(settings, definition.revision)

@@ -32,11 +32,10 @@ from slackwater.protocol.errors import (
     ConfigError,
     InputError,
     MalformedRecordError,
+    OvertakenError,
     SlackwaterError,
     StateError,
-    TableNameError,
     UnavailableError,
-    UnsupportedVersionError,
 )
 from slackwater.protocol.folders import user_cache
 from slackwater.protocol.keys import SourceTopics
@@ -124,6 +123,7 @@ __all__ = [
     "Marker",
     "OffsetRange",
     "OpenTransaction",
+    "OvertakenError",
     "PassDecision",
     "PipelineEntry",
     "PipelineRecord",
@@ -148,12 +148,10 @@ __all__ = [
     "StageWork",
     "StateError",
     "SystemClock",
-    "TableNameError",
     "TaskReport",
     "TimelineDecision",
     "TopicState",
     "UnavailableError",
-    "UnsupportedVersionError",
     "Verdict",
     "address_secrets",
     "commit_id",

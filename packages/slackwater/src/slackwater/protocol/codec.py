@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from slackwater.protocol.clock import END_OF_TIME_MS
-from slackwater.protocol.errors import MalformedRecordError, UnsupportedVersionError
+from slackwater.protocol.errors import MalformedRecordError, unsupported_version
 from slackwater.protocol.records import (
     AheadMarkers,
     CommitRecord,
@@ -73,7 +73,7 @@ def decode_cut(data: bytes) -> Cut:
 
     Raises:
         MalformedRecordError: The bytes are not a cut.
-        UnsupportedVersionError: A newer version wrote it.
+        InputError: A newer version wrote it.
     """
     return load("cut", data, _cut)
 
@@ -574,7 +574,7 @@ def load(kind: str, data: bytes, build: Callable[[Fields], T]) -> T:
         fields = Fields(msgspec.json.decode(data))
         version = fields.number("v")
         if version > PROTOCOL_VERSION:
-            raise UnsupportedVersionError(kind, version, PROTOCOL_VERSION)
+            raise unsupported_version(kind, version, PROTOCOL_VERSION)
         return build(fields)
     except _UNREADABLE as error:
         raise _malformed(kind, data, error) from error

@@ -1,14 +1,13 @@
-"""The root of all errors, their kinds, and the errors of records and names.
+"""The root of all errors, their kinds, and the errors of records.
 
 ::
 
     SlackwaterError                     a problem, and a hint that says what to do about it
     ├── ConfigError                     a setting, an option, a file or an argument has to be changed
-    │   └── TableNameError              a text that names no table, or a name that cannot be used
     ├── InputError                      data, or a request, cannot be used
-    │   ├── MalformedRecordError        bytes that are not a record of this protocol
-    │   └── UnsupportedVersionError     written by a newer Slackwater than this one
+    │   └── MalformedRecordError        bytes that are not a record of this protocol
     ├── StateError                      what was written does not fit, or was changed by others
+    │   └── OvertakenError              another instance has taken over; this one must stop
     └── UnavailableError                a server or a disk does not work; trying again later is safe
 
 Packages add a class only where a caller reacts to it in particular. Errors cross processes, so all of them
@@ -42,6 +41,21 @@ class StateError(SlackwaterError):
     """State, topics or outputs cannot be used: they were changed by others, or do not belong together."""
 
 
+class OvertakenError(StateError):
+    """Another instance has taken over; this one can write no more, and must stop.
+
+    Args:
+        problem: Who was overtaken.
+        hint: What to do about it.
+        found: The evidence in the output; may be empty.
+    """
+
+    def __init__(self, problem: str, hint: str = "", found: str = "") -> None:
+        super().__init__(problem, hint)
+        self.args = problem, hint, found
+        self.found = found
+
+
 class UnavailableError(SlackwaterError):
     """A server or a disk does not work, or something is in use. Nothing is lost: try again later."""
 
@@ -58,19 +72,9 @@ class MalformedRecordError(InputError):
         """The fault in the bytes."""
 
 
-class UnsupportedVersionError(InputError):
-    """A record of a newer protocol version, which must not be interpreted."""
-
-    def __init__(self, kind: str, found: int, supported: int) -> None:
-        super().__init__(
-            f"{kind} has protocol version {found}, but this version reads up to {supported}",
-            "upgrade the readers before the sidecar",
-        )
-        self.args = kind, found, supported
-        self.kind = kind
-        self.found = found
-        self.supported = supported
-
-
-class TableNameError(ConfigError):
-    """A text does not name a table, or the name cannot be used."""
+def unsupported_version(kind: str, found: int, supported: int) -> InputError:
+    """Returns the error for a record of a newer protocol version, which must not be interpreted."""
+    return InputError(
+        f"{kind} has protocol version {found}, but this version reads up to {supported}",
+        "upgrade the readers before the sidecar",
+    )

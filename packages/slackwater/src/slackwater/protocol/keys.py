@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slackwater.protocol.errors import TableNameError
+from slackwater.protocol import ConfigError
 
 HEADER_COMMIT_LSN = "slackwater-commit-lsn"
 HEADER_XID = "slackwater-xid"
@@ -130,12 +130,12 @@ def table_name(written: str) -> str:
             Upper and lower case count in both forms. What follows the first dot is the table's name.
 
     Raises:
-        TableNameError: The text is not such a name, or the schema's name contains a dot: then full names
+        ConfigError: The text is not such a name, or the schema's name contains a dot: then full names
             would not say where it ends.
     """
     found = _TABLE_NAME.fullmatch(written)
     if found is None:
-        raise TableNameError(f"{written!r} is not the name of a table", TABLE_NAME_HINT)
+        raise ConfigError(f"{written!r} is not the name of a table", TABLE_NAME_HINT)
     schema, name = map(_unquoted, found.groups())
     check_schema_name(schema)
     return f"{schema}.{name}"
@@ -145,11 +145,11 @@ def check_schema_name(schema: str) -> None:
     """Refuses schemas whose tables cannot be distinguished from those of other schemas by their full names.
 
     Raises:
-        TableNameError: The name contains a dot.
+        ConfigError: The name contains a dot.
     """
     if "." in schema:
         hint = "rename it: topics and records name tables schema.table, and would not say where it ends"
-        raise TableNameError(f"schema {schema!r} has a dot in its name", hint)
+        raise ConfigError(f"schema {schema!r} has a dot in its name", hint)
 
 
 def listed_names(text: str) -> tuple[str, ...]:

@@ -4,8 +4,6 @@
 
     ConfigError
     └── CommandConfigError        a setting is unknown, invalid or missing, or an extra   exit code 2
-    UnavailableError
-    └── CommandTimeoutError       what is waited for has not come                         exit code 3
 """
 
 import difflib
@@ -24,12 +22,6 @@ class CommandConfigError(ConfigError):
     """
 
     exit_code = 2
-
-
-class CommandTimeoutError(UnavailableError):
-    """Something that is not there yet, or was not in time."""
-
-    exit_code = 3
 
 
 def installing(requirement: str) -> str:

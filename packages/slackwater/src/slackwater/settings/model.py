@@ -22,7 +22,6 @@ from slackwater.protocol import (
     PostgresSettings,
     RedisSettings,
     RegistrySettings,
-    TableNameError,
 )
 from slackwater.protocol.keys import listed_names, table_name
 from slackwater.settings.declared import Checks, Reads, named
@@ -38,7 +37,7 @@ def _check_tables(names: frozenset[str]) -> frozenset[str]:
 def _check_table(name: str) -> str:
     try:
         return table_name(name)
-    except TableNameError as error:
+    except ConfigError as error:
         raise ValueError(str(error)) from None
 
 

@@ -2,17 +2,18 @@
 
 Each error can be pickled, so that Spark can pass it between processes, and its `hint` says what to do::
 
-    SqlError
-    ├── SqlTextError                a schema file or a view that its author has to correct
-    ├── MissingTablesError          the database does not have the requested tables
-    ├── RowContradictsSchemaError   a record does not match its declared table
-    └── EvaluationError             a view's SQL failed on the rows of a key, or exceeded a limit
+    InputError
+    └── SqlError
+        ├── SqlTextError                a schema file or a view that its author has to correct
+        ├── MissingTablesError          the database does not have the requested tables
+        ├── RowContradictsSchemaError   a record does not match its declared table
+        └── EvaluationError             a view's SQL failed on the rows of a key, or exceeded a limit
 """
 
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from slackwater.protocol import SlackwaterError, format_position
+from slackwater.protocol import InputError, format_position
 
 _SHOWN_CHARACTERS = 60
 
@@ -37,7 +38,7 @@ class TextPlace:
         return f"{self.path}:{self.line}:{self.column}"
 
 
-class SqlError(SlackwaterError):
+class SqlError(InputError):
     """Root of this package's errors; `hint` is what is supported, or what to do."""
 
     def __str__(self) -> str:

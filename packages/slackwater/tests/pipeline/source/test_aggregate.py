@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.cuts import CutLogReplacedError
+from slackwater.cuts import CutLogReplacedError, RecordsGoneError
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source.position import Position, TopicPosition
 from slackwater.protocol import BatchHeader, ConfigError, PassDecision, PublishedCut, TimelineDecision
 from slackwater_lab.planning import World

@@ -6,9 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from slackwater.cuts import CutLogReplacedError, CutLogUnavailableError
+from slackwater.cuts import CutLogReplacedError, CutLogUnavailableError, RecordsGoneError
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source import feed as feeds
 from slackwater.pipeline.source.position import Position, TopicPosition
 from slackwater.protocol import PublishedCut, SkipDecision

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from slackwater.cdc.records.batch import OffsetSpan
-from slackwater.pipeline.errors import RecordsGoneError
+from slackwater.cuts import RecordsGoneError
 from slackwater.pipeline.source.kafka_reader import SpanReader
 from slackwater.protocol import StateError, UnavailableError
 from slackwater_lab.fakes.topics import FlakyConsumer

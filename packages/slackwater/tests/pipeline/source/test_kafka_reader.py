@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cuts import RecordsGoneError
 from slackwater.dev import KafkaBroker
-from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
 from slackwater.protocol import StateError, UnavailableError
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater.cdc.records.batch import BatchContent
-from slackwater.cuts.errors import CutLogTruncatedError
+from slackwater.cuts import RecordsGoneError
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source.planner import batch_header
 from slackwater.pipeline.source.position import GroupWindow, Position
@@ -314,9 +314,9 @@ def test_a_timeline_whose_beginning_the_log_has_lost_is_refused(published: Publi
     world, end = second_timeline(published, scope, first=2)
     start = world.planner.start()
 
-    with pytest.raises(CutLogTruncatedError):
+    with pytest.raises(RecordsGoneError):
         world.next(start)
-    with pytest.raises(CutLogTruncatedError):
+    with pytest.raises(RecordsGoneError):
         world.tasks(start, end)
 
 

@@ -30,7 +30,6 @@ from slackwater.client import (
     ComparedView,
     Difference,
     DocumentComparison,
-    NotVisibleError,
     OfOneSource,
     PipelineOutput,
     compare_views,
@@ -40,7 +39,7 @@ from slackwater.command.invocation import setting, start_command
 from slackwater.command.output import Output
 from slackwater.control import PipelineState, Progress, Topology
 from slackwater.protocol import CommitPosition, InputError, SystemClock, commit_id, epoch_ms
-from slackwater.settings.errors import CommandConfigError, CommandTimeoutError
+from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
 _RATE_SECONDS = 3.0
@@ -208,17 +207,14 @@ def switch(
         entries, now_ms = log.read(), epoch_ms(SystemClock().now())
     wanted = [registered_revision(entries, now_ms, name, revision) for name in pipelines]
     for each in wanted:
-        try:
-            where, done = switch_readers(
-                settings,
-                each,
-                schema,
-                accept_earlier=accept_earlier,
-                source=one_source(entries, now_ms, each.base_name, partial(follow_one_database, kafka)),
-                timeout=limit,
-            )
-        except NotVisibleError as error:
-            raise CommandTimeoutError(error.problem, error.hint) from error
+        where, done = switch_readers(
+            settings,
+            each,
+            schema,
+            accept_earlier=accept_earlier,
+            source=one_source(entries, now_ms, each.base_name, partial(follow_one_database, kafka)),
+            timeout=limit,
+        )
         came_from = "" if done.before is None else f", before {done.before} at {done.left_at}"
         output.line(f"readers {where}: {each.pipeline} at {done.position}{came_from}")
 

@@ -13,8 +13,16 @@ from slackwater.command.conversion import kafka_settings, redis_settings
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, ago, aligned
 from slackwater.control import Culprit, HopKind, PipelineNode, fault_of_run, faults_of_source
-from slackwater.cuts import FrontierState, FrontierStatus, MarkersError, MarkerStore, RedisMarkerStore
-from slackwater.protocol import Cut, OpenTransaction, SystemClock, epoch_ms, format_position, from_epoch_ms
+from slackwater.cuts import FrontierState, FrontierStatus, MarkerStore, RedisMarkerStore
+from slackwater.protocol import (
+    Cut,
+    OpenTransaction,
+    SystemClock,
+    UnavailableError,
+    epoch_ms,
+    format_position,
+    from_epoch_ms,
+)
 from slackwater.settings.model import Settings
 
 
@@ -162,7 +170,7 @@ def _pipelines(
     try:
         kafka = kafka_settings(settings, "where pipelines register")
         topology = read_topology(kafka, epoch_ms(now), source, is_known=is_known)
-    except MarkersError as error:
+    except UnavailableError as error:
         return None, str(error)
     return [each for each in topology.pipelines if each.source == source], ""
 

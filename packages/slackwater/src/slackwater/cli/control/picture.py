@@ -29,7 +29,7 @@ from slackwater.cli.pipelines import BarrierReader, topology_of
 from slackwater.cli.readers import RevisionStatus, readers_of, revision_status, switch_readers
 from slackwater.cli.revisions import follow_one_database, one_source, registered_revision
 from slackwater.cli.signs import signs_of_topology
-from slackwater.client import ClientConfigError, ClientStateError, NotVisibleError, end_lease
+from slackwater.client import NotVisibleError, end_lease
 from slackwater.command.conversion import kafka_settings, lsn_of
 from slackwater.control import (
     DelayCourse,
@@ -44,8 +44,17 @@ from slackwater.control import (
     lease_standings,
     measure_delays,
 )
-from slackwater.cuts import CutLog, CutLogError, LeaseLog, MarkersError, PipelineLog
-from slackwater.protocol import Clock, InputError, PublishedCut, epoch_ms
+from slackwater.cuts import CutLog, CutLogUnavailableError, LeaseLog, PipelineLog
+from slackwater.protocol import (
+    Clock,
+    ConfigError,
+    InputError,
+    PublishedCut,
+    StateError,
+    UnavailableError,
+    epoch_ms,
+)
+from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
 T = TypeVar("T")
@@ -151,7 +160,7 @@ class ClusterPicture:
         """Returns the whole picture.
 
         Raises:
-            MarkersError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         return self._topology.get()
 
@@ -164,7 +173,7 @@ class ClusterPicture:
 
         Raises:
             InputError: it does not fit the facts; nothing was recorded.
-            MarkersError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         return self._examined(source).decide(request, client, self._clock)
 
@@ -172,7 +181,7 @@ class ClusterPicture:
         """Returns the leases that are not over.
 
         Raises:
-            MarkersError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         return self._leases.get()
 
@@ -187,7 +196,7 @@ class ClusterPicture:
         """Returns at which commit the pipelines of each source can be read together.
 
         Raises:
-            MarkersError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         return self._snapshots.get()
 
@@ -200,13 +209,13 @@ class ClusterPicture:
         """Returns how late each view is, and who is to blame.
 
         Raises:
-            MarkersError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         return self._delays.get()
 
     def remember_delays(self) -> None:
         """Takes a sample of all delays; if Kafka does not answer there is none."""
-        with suppress(MarkersError):
+        with suppress(UnavailableError):
             delays = self.delays()
             with self._turn:
                 self._history.add(delays)
@@ -224,7 +233,7 @@ class ClusterPicture:
                 self._barriers[node.name] = BarrierReader(self._open_cut_log(node.name))
             try:
                 found[node.name] = self._barriers[node.name].read()
-            except CutLogError:  # which a recreated log raises each time
+            except (CutLogUnavailableError, StateError):  # which a recreated log raises each time
                 del self._barriers[node.name]
         return find_snapshots(topology, found)
 
@@ -237,8 +246,7 @@ class ClusterPicture:
         """Returns the revisions of a pipeline, and which one is read.
 
         Raises:
-            MarkersError: Kafka does not answer.
-            ClientUnavailableError: A server with outputs does not.
+            UnavailableError: Kafka, or a server with outputs, does not answer.
             CommandConfigError: Nothing says where the outputs are.
         """
         now = self._topology.get()
@@ -249,8 +257,7 @@ class ClusterPicture:
 
         Raises:
             InputError: It does not fit the facts; nothing was changed.
-            MarkersError: Kafka does not answer.
-            ClientUnavailableError: A server with outputs does not.
+            UnavailableError: Kafka, or a server with outputs, does not answer.
             CommandConfigError: Nothing says where the outputs are.
         """
         with self._turn:
@@ -265,7 +272,9 @@ class ClusterPicture:
                 source=one_source(entries, now_ms, pipeline, self._follow_one_database),
                 timeout=_SWITCH_TIMEOUT,
             )
-        except (NotVisibleError, ClientConfigError, ClientStateError) as error:
+        except CommandConfigError:
+            raise
+        except (NotVisibleError, ConfigError, StateError) as error:
             raise InputError(error.problem, error.hint) from error
         return SwitchAnswer(pipeline=wanted.pipeline, commit=str(done.position), before=done.before)
 

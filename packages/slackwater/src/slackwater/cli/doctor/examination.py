@@ -14,7 +14,6 @@ from slackwater.control import make_topology
 from slackwater.cuts import (
     CompactedTopicUnavailableError,
     CutLog,
-    CutLogError,
     CutLogUnavailableError,
     KafkaCutLog,
     KafkaPipelineLog,
@@ -26,7 +25,16 @@ from slackwater.cuts import (
     cuts_of,
 )
 from slackwater.kafka.retry import is_silence
-from slackwater.protocol import Clock, Cut, Evidence, SourceTopics, SystemClock, UnavailableError, epoch_ms
+from slackwater.protocol import (
+    Clock,
+    Cut,
+    Evidence,
+    SourceTopics,
+    StateError,
+    SystemClock,
+    UnavailableError,
+    epoch_ms,
+)
 from slackwater.protocol.keys import cut_log_topic
 from slackwater.settings.errors import unreachable
 from slackwater.settings.model import Settings
@@ -220,7 +228,7 @@ def _with_cut(sources: Sources, facts: SourceFacts) -> SourceFacts:
             published = sources.log.newest()
     except CutLogUnavailableError:
         return facts
-    except CutLogError as error:
+    except StateError as error:
         return replace(facts, cut_log_error=str(error))
     return replace(facts, cut=published.cut if published else None)
 
@@ -266,7 +274,7 @@ def _contradiction(sources: Sources) -> str | None:
             found = log.records(offset - 1, limit=1) if offset < end else []
     except MarkerStoreContentError as error:
         return str(error)
-    except CutLogError:
+    except (CutLogUnavailableError, StateError):
         return None
     if [(c.log_offset, c.cut.position) for c in cuts_of(found)] == [(held.log_offset, held.position)]:
         return None

@@ -7,9 +7,8 @@ from typing import Final
 
 import msgspec
 
-from slackwater.engine.errors import FULL_HINT
 from slackwater.engine.index.contract import Contents
-from slackwater.engine.pack.specification import PackingInput, stage_inputs
+from slackwater.engine.pack.specification import FULL_HINT, PackingInput, stage_inputs
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, PackedRow
 from slackwater.engine.state.entry import MAX_PART_BYTES, group_width, input_tag, is_digest, part
 from slackwater.protocol import InputError

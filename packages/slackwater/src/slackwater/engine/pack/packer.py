@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 import zstandard
 
-from slackwater.engine.errors import PackingError
 from slackwater.engine.pack.specification import PackingInput, PackingSpec
 from slackwater.engine.pack.table import TablePacker
 from slackwater.engine.payloads import (
@@ -19,6 +18,7 @@ from slackwater.engine.payloads import (
     array_header,
     bucket_of,
 )
+from slackwater.protocol import InputError
 
 _FIX_ARRAY: Final = 16
 _ARRAY_16: Final = 65_535
@@ -58,13 +58,13 @@ class EventPacker:
         """Returns the part of this packer for the changes of a table, `schema.table`.
 
         Raises:
-            PackingError: No input reads the table.
+            InputError: No input reads the table.
         """
         try:
             return self._tables[name]
         except KeyError:
             known = ", ".join(self._tables)
-            raise PackingError(f"a change of table {name}, but the view reads {known}") from None
+            raise InputError(f"a change of table {name}, but the view reads {known}") from None
 
     def add(
         self,
@@ -79,7 +79,7 @@ class EventPacker:
         """Packs one change of a table; see :meth:`TablePacker.add`.
 
         Raises:
-            PackingError: No input reads the table.
+            InputError: No input reads the table.
         """
         self.table(table).add(op, commit_lsn, before, after, lsn, schema)
 

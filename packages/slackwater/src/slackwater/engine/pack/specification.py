@@ -9,6 +9,8 @@ from slackwater.sql.plan import EnginePlan, InputPlan, StagePlan, fingerprint
 from slackwater.sql.value_forms import in_unknown_form
 
 SPEC_VERSION = 2
+FULL_HINT = "ALTER TABLE {table} REPLICA IDENTITY FULL"
+"""The statement that makes old rows complete; a part of hints."""
 MIN_BUCKETS = 1
 
 

@@ -17,9 +17,9 @@ from zlib import crc32
 import msgspec
 
 from slackwater.cdc.records.changes import SpanTransactions
-from slackwater.engine.errors import FULL_HINT, PackingError
-from slackwater.engine.pack.specification import PackingInput
+from slackwater.engine.pack.specification import FULL_HINT, PackingInput
 from slackwater.engine.payloads import Events, PackedRow
+from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, Table
 from slackwater.sql.column_type import FLOAT_KINDS
 from slackwater.sql.row_codec import RowCodec, WireRow, placeholders_of, row_struct
@@ -147,7 +147,7 @@ class TablePacker:
             schema: The record's Connect schema, as JSON; None if it does not state it.
 
         Raises:
-            PackingError: The change lacks what a stage needs.
+            InputError: The change lacks what a stage needs.
             RowContradictsSchemaError: A row does not match the declaration of its table.
         """
         if op == "u" and self._changes_key(before, after, schema):
@@ -206,7 +206,7 @@ class TablePacker:
     ) -> tuple[WireRow, bool]:
         """Returns the new row, and whether it has all values."""
         if op not in {"c", "r", "u"}:
-            raise PackingError(
+            raise InputError(
                 f"operation {op!r} on {self._table.full_name}: expected c, r, u, d or t; check that only "
                 "Debezium's PostgreSQL connector writes to this topic"
             )
@@ -246,7 +246,7 @@ class TablePacker:
         """Refuses a delete that may tell other columns instead of a part of the primary key.
 
         Raises:
-            PackingError: It tells some that the index of a replica identity can have.
+            InputError: It tells some that the index of a replica identity can have.
         """
         row = msgspec.json.decode(before)
         key = [row.get(column) for column in self._table.primary_key]
@@ -349,7 +349,7 @@ class _InputPacker:
             is_moved: Whether the row had these values under another primary key.
 
         Raises:
-            PackingError: The row comes from another key, so the stage that receives it has never seen it.
+            InputError: The row comes from another key, so the stage that receives it has never seen it.
         """
         lsn, lead, old, row = change
         own = row if row is None or self._row is None else self._row(row)
@@ -405,19 +405,19 @@ def _of_arrival(lsn: int, lead: int) -> int:
     return lead & ~1 if lead < 2 * lsn else lead
 
 
-def _missing_image(table: Table, op: str, field: str) -> PackingError:
-    return PackingError(f"operation {op!r} on {table.full_name}: expected an object in {field!r}, got null")
+def _missing_image(table: Table, op: str, field: str) -> InputError:
+    return InputError(f"operation {op!r} on {table.full_name}: expected an object in {field!r}, got null")
 
 
-def _missing_old_row(table: Table, column: str) -> PackingError:
-    return PackingError(
+def _missing_old_row(table: Table, column: str) -> InputError:
+    return InputError(
         f"operation 'u' on {table.full_name} contains no old value of {column}, which is needed to find "
         f"the old row; run {FULL_HINT.format(table=table.full_name)} and take a new snapshot"
     )
 
 
-def _untold_key(table: Table, column: str) -> PackingError:
-    return PackingError(
+def _untold_key(table: Table, column: str) -> InputError:
+    return InputError(
         f"operation 'd' on {table.full_name} tells no primary key, or not all of it, but column {column}: "
         "its REPLICA IDENTITY is another index than the primary key; run ALTER TABLE "
         f"{table.full_name} REPLICA IDENTITY DEFAULT and take a new snapshot; if it has REPLICA IDENTITY "
@@ -425,8 +425,8 @@ def _untold_key(table: Table, column: str) -> PackingError:
     )
 
 
-def _no_longer_full(table: Table) -> PackingError:
-    return PackingError(
+def _no_longer_full(table: Table) -> InputError:
+    return InputError(
         f"operation 'u' on {table.full_name} contains no old row, but the table is declared with REPLICA "
         "IDENTITY FULL: the database does not have it, or did not when the row was written; run "
         f"{FULL_HINT.format(table=table.full_name)} and take a new snapshot, or declare the table as it is "
@@ -434,8 +434,8 @@ def _no_longer_full(table: Table) -> PackingError:
     )
 
 
-def _missing_key(table: Table, op: str, column: str) -> PackingError:
-    return PackingError(
+def _missing_key(table: Table, op: str, column: str) -> InputError:
+    return InputError(
         f"operation {op!r} on {table.full_name} contains no value of {column}, which identifies the row, "
         f"since it is stored out of line (TOAST); run {FULL_HINT.format(table=table.full_name)} and take a "
         "new snapshot"

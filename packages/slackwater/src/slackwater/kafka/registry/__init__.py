@@ -1,9 +1,6 @@
 """Schemas of records, from a Confluent-compatible schema registry and for it."""
 
 from slackwater.kafka.registry.client import (
-    RegistryConfigError,
-    RegistryError,
-    RegistryInputError,
     RegistryRefusedError,
     RegistryUnavailableError,
     SchemaRegistry,
@@ -13,9 +10,6 @@ from slackwater.kafka.registry.subjects import Schema, SchemaKind, SubjectRegist
 from slackwater.protocol import RegistrySettings
 
 __all__ = [
-    "RegistryConfigError",
-    "RegistryError",
-    "RegistryInputError",
     "RegistryRefusedError",
     "RegistrySettings",
     "RegistryUnavailableError",

@@ -2,10 +2,10 @@
 
 The errors differ in what can be done about them::
 
-    RegistryError
-    ├── RegistryConfigError        it refuses the credentials, or is not at this path
-    ├── RegistryInputError         it does not have the schema of a record, or the schema is unusable
-    ├── RegistryRefusedError       it does not accept a schema that should be registered
+    ConfigError                    it refuses the credentials, or is not at this path
+    InputError                     it does not have the schema of a record, or the schema is unusable
+    └── RegistryRefusedError       it does not accept a schema that should be registered
+    UnavailableError
     └── RegistryUnavailableError   it does not answer; try again later
 """
 
@@ -14,13 +14,13 @@ import http.client
 import ssl
 import time
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import orjson
 
 from slackwater.cdc.avro import AvroToJson, ToJson
-from slackwater.protocol import RegistrySettings, SlackwaterError
+from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _REFUSALS = (401, 403)
@@ -32,55 +32,52 @@ Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
 """Requests a path of an address; returns HTTP status and body. Raises like :func:`over_http`."""
 
 
-class RegistryError(SlackwaterError):
-    """Root of the errors that the client raises."""
+class RegistryRefusedError(InputError):
+    """The registry does not accept a schema.
 
-    advice: ClassVar[str]
-    """What to do about it."""
+    Args:
+        address: The registry.
+        reason: Its own message.
+    """
 
-    def __init__(self, address: str, schema_id: int | None, problem: str) -> None:
-        super().__init__(problem, self.advice)
-        self.args = address, schema_id, problem
-        self.address = address
-        self.schema_id = schema_id
-        """None if the error is about a schema without an id."""
-
-    def __str__(self) -> str:
-        return f"schema registry {self.address}: {self.problem}; {self.hint}"
-
-
-class RegistryConfigError(RegistryError):
-    """The registry requires other credentials, or is not at this path."""
-
-    advice = (
-        "check the address with its path, user and password, and that the user may read schemas and register "
-        "those of outputs"
-    )
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(
+            f"schema registry {address}: {reason}",
+            "write to another topic with a new subject, or change the subject's compatibility if its readers "
+            "can read both",
+        )
+        self.args = address, reason
+        self.reason = reason
 
 
-class RegistryInputError(RegistryError):
-    """The registry has no schema with this id, or the schema is not self-contained Avro."""
-
-    advice = (
-        "check whether this is the registry of the connector's converter, whether the schema was "
-        "deleted, and whether it is "
-        "Avro without references, as Connect's AvroConverter registers it"
-    )
-
-
-class RegistryRefusedError(RegistryError):
-    """The registry does not accept a schema."""
-
-    advice = (
-        "write to another topic with a new subject, or change the subject's compatibility if its readers "
-        "can read both"
-    )
-
-
-class RegistryUnavailableError(RegistryError):
+class RegistryUnavailableError(UnavailableError):
     """The registry does not answer. Nothing that was already read is lost: try again."""
 
-    advice = "check that the registry is running and that the address is correct"
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(
+            f"schema registry {address}: {problem}",
+            "check that the registry is running and that the address is correct",
+        )
+        self.args = address, problem
+
+
+def registry_misconfigured(address: str, problem: str) -> ConfigError:
+    """Returns the error for a registry that requires other credentials, or is not at this path."""
+    return ConfigError(
+        f"schema registry {address}: {problem}",
+        "check the address with its path, user and password, and that the user may read schemas and register "
+        "those of outputs",
+    )
+
+
+def _unusable_schema(address: str, problem: str) -> InputError:
+    """Returns the error for a schema that the registry does not have, or that is not self-contained Avro."""
+    return InputError(
+        f"schema registry {address}: {problem}",
+        "check whether this is the registry of the connector's converter, whether the schema was "
+        "deleted, and whether it is "
+        "Avro without references, as Connect's AvroConverter registers it",
+    )
 
 
 def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:
@@ -141,8 +138,8 @@ class SchemaRegistry:
         """Returns the Avro schema with this id, as JSON text. Blocks for at most the time-out per address.
 
         Raises:
-            RegistryUnavailableError: No address answers. RegistryConfigError: It refuses the credentials.
-                RegistryInputError: There is no such schema, or it is not self-contained Avro.
+            RegistryUnavailableError: No address answers. ConfigError: It refuses the credentials.
+                InputError: There is no such schema, or it is not self-contained Avro.
         """
         known = self._schemas.get(schema_id)
         if known is not None:
@@ -165,10 +162,10 @@ class SchemaRegistry:
         except (OSError, http.client.HTTPException) as error:
             raise _no_answer(address, schema_id, f"{type(error).__name__}: {error}") from error
         if status == http.HTTPStatus.NOT_FOUND:
-            raise RegistryInputError(address, schema_id, f"there is no schema {schema_id}")
+            raise _unusable_schema(address, f"there is no schema {schema_id}")
         if status in _REFUSALS:
             problem = f"reading schema {schema_id} was refused (HTTP {status})"
-            raise RegistryConfigError(address, schema_id, problem)
+            raise registry_misconfigured(address, problem)
         if status != http.HTTPStatus.OK:
             raise _no_answer(address, schema_id, f"HTTP {status}")
         return _schema_in(body, address, schema_id)
@@ -193,15 +190,15 @@ def _schema_in(body: bytes, address: str, schema_id: int) -> str:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _no_answer(address, schema_id, f"its answer has no schema: {body[:100]!r}") from error
     if kind not in (None, "AVRO"):
-        raise RegistryInputError(address, schema_id, f"schema {schema_id} is {kind}")
+        raise _unusable_schema(address, f"schema {schema_id} is {kind}")
     if references:
-        raise RegistryInputError(address, schema_id, f"schema {schema_id} refers to other schemas")
+        raise _unusable_schema(address, f"schema {schema_id} refers to other schemas")
     return str(schema)
 
 
 def _no_answer(address: str, schema_id: int, reason: str) -> RegistryUnavailableError:
     problem = f"schema {schema_id} cannot be requested: {reason}"
-    return RegistryUnavailableError(address, schema_id, problem)
+    return RegistryUnavailableError(address, problem)
 
 
 def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
@@ -210,7 +207,7 @@ def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
     Requests each schema once. Calls raise:
 
     - ``WireFormatError``: the record cannot be read, or the registry does not have its schema.
-    - ``RegistryUnavailableError``, ``RegistryConfigError``: another attempt may help.
+    - ``RegistryUnavailableError``, ``ConfigError``: another attempt may help.
 
     Args:
         settings: Its address and credentials.
@@ -221,7 +218,7 @@ def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
     def schema(schema_id: int) -> str:
         try:
             return registry.schema(schema_id)
-        except RegistryInputError as error:
+        except InputError as error:
             raise ValueError(str(error)) from error
 
     return AvroToJson(schema)

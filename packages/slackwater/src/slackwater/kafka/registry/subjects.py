@@ -11,12 +11,12 @@ import orjson
 
 from slackwater.cdc.avro import HEADER_BYTES, MAGIC
 from slackwater.kafka.registry.client import (
-    RegistryConfigError,
     RegistryRefusedError,
     RegistryUnavailableError,
+    registry_misconfigured,
     send_over_http,
 )
-from slackwater.protocol import RegistrySettings
+from slackwater.protocol import ConfigError, RegistrySettings
 
 Send = Callable[[RegistrySettings, str, str, str, bytes | None], tuple[int, bytes]]
 """Sends a request of a method to an address and a path; returns HTTP status and body."""
@@ -75,7 +75,7 @@ class SubjectRegistry:
         Idempotent; blocks for at most the time-out per request and address.
 
         Raises:
-            RegistryUnavailableError: No address answers. RegistryConfigError: It refuses the credentials, or
+            RegistryUnavailableError: No address answers. ConfigError: It refuses the credentials, or
                 there is no registry at the address.
             RegistryRefusedError: The schema is not compatible with earlier versions, or not accepted at all.
         """
@@ -98,14 +98,14 @@ class SubjectRegistry:
             status, answer = self._ask(address, subject, f"{path}/versions", body)
         if status == http.HTTPStatus.NOT_FOUND:
             problem = f"it has no subjects (HTTP {status}): {_message(answer)}"
-            raise RegistryConfigError(address, None, problem)
+            raise registry_misconfigured(address, problem)
         if status in _UNUSABLE:
             differences = _message(answer)
             if status == http.HTTPStatus.CONFLICT:
                 differences = self._differences(address, subject, body) or differences
             what = "rejected" if status != http.HTTPStatus.CONFLICT else "not compatible with earlier ones"
             problem = f"subject {subject!r}: the schema is {what} (HTTP {status}): {differences}"
-            raise RegistryRefusedError(address, None, problem)
+            raise RegistryRefusedError(address, problem)
         found = answer.get("id") if isinstance(answer, dict) else None
         if status != http.HTTPStatus.OK or not isinstance(found, int):
             raise _no_answer(address, subject, f"HTTP {status}: {_message(answer)}")
@@ -118,7 +118,7 @@ class SubjectRegistry:
             raise _no_answer(address, subject, f"{type(error).__name__}: {error}") from error
         if status in _REFUSALS:
             problem = f"subject {subject!r}: registering its schema was refused (HTTP {status})"
-            raise RegistryConfigError(address, None, problem)
+            raise registry_misconfigured(address, problem)
         try:
             return status, orjson.loads(data)
         except (ValueError, RecursionError):
@@ -129,7 +129,7 @@ class SubjectRegistry:
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         try:
             _, answer = self._ask(address, subject, path, body)
-        except (RegistryUnavailableError, RegistryConfigError):
+        except (RegistryUnavailableError, ConfigError):
             return ""
         messages = answer.get("messages") if isinstance(answer, dict) else None
         return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else ""
@@ -142,4 +142,4 @@ def _message(answer: Any) -> str:
 
 def _no_answer(address: str, subject: str, reason: str) -> RegistryUnavailableError:
     problem = f"subject {subject!r}: its schema cannot be registered: {reason}"
-    return RegistryUnavailableError(address, None, problem)
+    return RegistryUnavailableError(address, problem)

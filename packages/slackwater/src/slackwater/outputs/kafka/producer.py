@@ -9,7 +9,7 @@ from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import DeliveryReport, Headers, KafkaTransactions, is_fenced
 from slackwater.outputs.kafka.answers import refusal
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
-from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import SlackwaterError, UnavailableError
 
 
@@ -87,7 +87,7 @@ class OutputProducer(Protocol):
 class SinkProducer(KafkaTransactions):
     """Writes under the transactional id of a pipeline.
 
-    Every method raises :class:`RunOvertakenError` if Kafka has given the transactional id to another
+    Every method raises :class:`OvertakenError` if Kafka has given the transactional id to another
     producer, or ended a transaction that was open for too long; :class:`OutputRefusedError` for what Kafka
     would reject again; and :class:`TransactionFailedError` for all other errors.
     """
@@ -104,7 +104,7 @@ class SinkProducer(KafkaTransactions):
     def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
         reason: KafkaError = error.args[0]
         if is_fenced(reason):
-            return RunOvertakenError(self._settings.pipeline, reason.str())
+            return run_overtaken(self._settings.pipeline, reason.str())
         if (refused := refusal(self._settings, what, reason)) is not None:
             return refused
         detail = f"{reason.name()}: {reason.str()}"

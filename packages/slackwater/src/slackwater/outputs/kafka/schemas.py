@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from slackwater.kafka.registry import (
-    RegistryConfigError,
     RegistryRefusedError,
     SubjectRegistry,
     subject,
@@ -37,7 +36,9 @@ def with_schema_ids(settings: KafkaSinkSettings) -> KafkaSinkSettings:
     try:
         outputs = (_with_ids(settings.pipeline, output, registry) for output in settings.outputs)
         return replace(settings, outputs=tuple(outputs))
-    except RegistryConfigError as error:
+    except OutputRefusedError:
+        raise
+    except ConfigError as error:
         raise ConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
 
 
@@ -58,5 +59,5 @@ def _with_ids(pipeline: str, output: OutputTopic, registry: SubjectRegistry) -> 
             begins.append(wire_header(registry.register(subject(output.name, of_keys=of_keys), schema)))
         except RegistryRefusedError as error:
             what = f"the schema of view {output.view or output.name!r}"
-            raise OutputRefusedError(pipeline, what, error.problem, error.hint) from error
+            raise OutputRefusedError(pipeline, what, error.reason, error.hint) from error
     return replace(output, begin=RecordBegin(*begins))

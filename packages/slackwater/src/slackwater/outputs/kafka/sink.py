@@ -32,10 +32,11 @@ from slackwater.outputs.kafka.schemas import with_schema_ids
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.transaction import BatchTransaction
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import (
     Clock,
     CommitPosition,
+    OvertakenError,
     ProgressRecord,
     SlackwaterError,
     UnavailableError,
@@ -53,7 +54,7 @@ _TIMED_OUT: Final = "a transaction that was open for too long"
 class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
     """A :class:`~slackwater.outputs.contract.Sink` that writes to a topic per view."""
 
-    _failures = TransactionFailedError, RunOvertakenError, RegistryUnavailableError
+    _failures = TransactionFailedError, OvertakenError, RegistryUnavailableError
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
     def _take_over(self) -> ProgressRecord | None:
         try:
             self._connect_producer(self._begin_run)
-        except RunOvertakenError as error:  # by a run that this one has overtaken without its knowing
+        except OvertakenError as error:  # by a run that this one has overtaken without its knowing
             raise TransactionFailedError("open", error.found) from error
         return self._progress
 
@@ -171,7 +172,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         if isinstance(error, RegistryUnavailableError):
             return Failure(error.problem)
         self._drop_producer()
-        if isinstance(error, RunOvertakenError):
+        if isinstance(error, OvertakenError):
             self._refuse_overtaken()
             return Failure(f"{_TIMED_OUT}: {error.found}", self._settings.attempts)
         is_transient = isinstance(error, TransactionFailedError) and error.is_transient
@@ -196,7 +197,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         progress = replace(known, run=self._run, topics=self._guard.states)
         try:
             self._write_alone(producer, progress)
-        except RunOvertakenError as error:
+        except OvertakenError as error:
             self._drop_producer()
             self._refuse_overtaken()
             raise TransactionFailedError(_TIMED_OUT, error.found, is_transient=True) from error
@@ -244,7 +245,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         if newest is not None and newest.run != self._run:
             self._drop_producer()
             detail = f"the newest progress record is of run {newest.run or '(older version)'}"
-            self._fenced = RunOvertakenError(self._settings.pipeline, detail)
+            self._fenced = run_overtaken(self._settings.pipeline, detail)
             raise self._fenced
         if newest is not None:  # a transaction whose answer was lost may have become visible
             self._guard.states = newest.topics

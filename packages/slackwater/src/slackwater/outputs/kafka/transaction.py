@@ -103,7 +103,7 @@ class BatchTransaction:
         Raises:
             TransactionFailedError: A record was not acknowledged.
             OutputRefusedError: Kafka rejects a record; the error names the document.
-            RunOvertakenError: Another run has taken over.
+            OvertakenError: Another run has taken over.
             StateError: A document belongs to no transaction of the batch, or to no view.
         """
         self._commits.check_views(len(self._settings.outputs))

@@ -19,7 +19,7 @@ from slackwater.outputs.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,
@@ -127,7 +127,7 @@ class Ledger:
         """Reads the outcome of a commit whose answer was lost.
 
         Raises:
-            RunOvertakenError: Another run has taken over the ledger.
+            OvertakenError: Another run has taken over the ledger.
             StateError: The ledger does not exist any more.
         """
         head = self._table.load()
@@ -139,7 +139,7 @@ class Ledger:
             )
         run = head.properties.get(RUN, "(none)")
         if run != self._run:
-            raise RunOvertakenError(self._pipeline, f"the ledger {self.name} is of run {run}")
+            raise run_overtaken(self._pipeline, f"the ledger {self.name} is of run {run}")
         if head.id != self._head:
             self._head, self._newest = head.id, self._newest_of(self._rows(head))
 

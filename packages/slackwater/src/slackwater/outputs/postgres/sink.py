@@ -27,7 +27,7 @@ from slackwater.outputs.postgres.merge import TableWriter
 from slackwater.outputs.postgres.tables import PostgresSinkSettings, forms, prepare_tables, table_oids
 from slackwater.outputs.postgres.watchdog import Watchdog
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import (
     Clock,
     CommitPosition,
@@ -197,12 +197,12 @@ class PostgresSink(ExactlyOnceSink[PostgresSinkSettings]):
         """Locks the pipeline's row, if this run is still the one that may write.
 
         Raises:
-            RunOvertakenError: It is not.
+            OvertakenError: It is not.
         """
         newest = ledger.lock_row(database, self._settings.pipeline)
         if newest.run != self._run:
             detail = f"the ledger's row is of run {newest.run or '(none)'}"
-            raise RunOvertakenError(self._settings.pipeline, detail)
+            raise run_overtaken(self._settings.pipeline, detail)
         return newest
 
     def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:

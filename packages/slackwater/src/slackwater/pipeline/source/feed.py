@@ -9,15 +9,15 @@ from slackwater.cdc.records.batch import BatchContent
 from slackwater.cuts import (
     CutLog,
     CutLogReplacedError,
-    CutLogTruncatedError,
     CutLogUnavailableError,
     KafkaCutLog,
     LoggedRecord,
     MarkerStore,
+    RecordsGoneError,
     RedisMarkerStore,
 )
+from slackwater.cuts.errors import cuts_gone
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source.log_watch import LogWatch
 from slackwater.pipeline.source.markers import KnownMarkers, MarkerHistory
 from slackwater.pipeline.source.options import SourceOptions
@@ -130,7 +130,7 @@ class Feed:
         Call it when the timeline has a cut; the answer is then final.
 
         Raises:
-            CutLogError: Kafka does not answer, or has lost a part of the log.
+            CutLogUnavailableError: Kafka does not answer. StateError: Has lost a part of the log.
         """
         if self._beginning is None:
             self._beginning = _end_of_earlier_timelines(self._options, self._log)
@@ -142,7 +142,7 @@ class Feed:
         Raises:
             ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
                 or the number has changed.
-            CutLogError: Kafka does not answer.
+            CutLogUnavailableError: Kafka does not answer.
         """
         self._watch.check("")
         newest = self._log.newest()
@@ -191,7 +191,7 @@ class Feed:
             ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
                 or the number has changed.
             CutLogReplacedError: The log has become shorter.
-            CutLogError: Kafka does not answer.
+            CutLogUnavailableError: Kafka does not answer.
         """
         position = self._log_position
         if not (self._watch.has_news(position) if up_to is None else position < up_to):
@@ -215,7 +215,7 @@ class Feed:
 
         Raises:
             RecordsGoneError: It does not exist, because the log was truncated or recreated.
-            CutLogError: Kafka does not answer.
+            CutLogUnavailableError: Kafka does not answer.
         """
         floors = _lower_floors(start.floor)
         while (hole := self._segments.find_hole()) is not None:
@@ -234,7 +234,7 @@ class Feed:
 
         Raises:
             RecordsGoneError: The log does not list every transaction in between.
-            CutLogError: Kafka does not answer, or the log is another one.
+            CutLogUnavailableError: Kafka does not answer. StateError: The log is another one.
         """
         self.move_to(start)
         missing: RecordsGoneError | None = None
@@ -456,8 +456,8 @@ def _end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[st
     too.
 
     Raises:
-        CutLogTruncatedError: The log has lost what came before the timeline.
-        CutLogError: The log cannot be read.
+        RecordsGoneError: The log has lost what came before the timeline.
+        CutLogUnavailableError, StateError: The log cannot be read.
     """
     newest: Cut | None = None
     if options.timeline == 1:
@@ -467,7 +467,7 @@ def _end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[st
     if newest is not None:
         return newest.end_offsets
     if (earliest := log.begin()) and not options.allow_truncated_start:
-        raise CutLogTruncatedError(cut_log_topic(options.source), 0, earliest)
+        raise cuts_gone(cut_log_topic(options.source), 0, earliest)
     return {}
 
 

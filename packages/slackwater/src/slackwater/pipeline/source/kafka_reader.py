@@ -12,6 +12,7 @@ from typing import NoReturn, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cuts import RecordsGoneError
 from slackwater.kafka.retry import (
     ABSENT_CODES,
     OUT_OF_RANGE_CODES,
@@ -21,7 +22,6 @@ from slackwater.kafka.retry import (
     reason_of,
     watermark_offsets,
 )
-from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.protocol import KafkaSettings, StateError, UnavailableError
 
 Answer = TypeVar("Answer")

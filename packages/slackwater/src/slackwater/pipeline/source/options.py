@@ -15,7 +15,6 @@ from slackwater.protocol import (
     RegistrySettings,
     Servers,
     SourceTopics,
-    TableNameError,
 )
 from slackwater.protocol.keys import listed_names, table_name
 from slackwater.settings.errors import did_you_mean
@@ -112,24 +111,6 @@ class SourceOptions:
         return frozenset(map(self.source_topics.data, self.tables))
 
 
-def server_options(servers: Servers) -> dict[str, str]:
-    """Returns the options with which a query finds its servers, which :meth:`SourceOptions.parse` reads.
-
-    Passwords have names that Spark hides.
-    """
-    redis, registry = servers.redis, servers.registry
-    named = {
-        "bootstrap": servers.kafka.bootstrap,
-        "redis_url": redis.url if redis else None,
-        "redis.password": redis.password if redis else None,
-        _REGISTRY: registry.url if registry else None,
-        f"{_REGISTRY}.user": registry.user if registry else None,
-        f"{_REGISTRY}.password": registry.password if registry else None,
-    }
-    kafka = {_KAFKA_PREFIX + name: value for name, value in servers.kafka.options.items()}
-    return kafka | {name: value for name, value in named.items() if value is not None}
-
-
 def _servers(options: Mapping[str, str]) -> Servers:
     redis = None
     if "redis_url" in options:
@@ -156,7 +137,7 @@ def _tables(options: Mapping[str, str], name: str) -> tuple[str, ...]:
 def _table(written: str, option: str) -> str:
     try:
         return table_name(written)
-    except TableNameError as error:
+    except ConfigError as error:
         raise _unusable_option(option, f"holds {error.problem}", error.hint) from None
 
 

@@ -8,12 +8,10 @@ from confluent_kafka import Message
 from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges
 from slackwater.cdc.records.record import bad_input
-from slackwater.engine.errors import PackingError
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec
 from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload
-from slackwater.protocol import format_position
-from slackwater.sql.errors import SqlError
+from slackwater.protocol import InputError, format_position
 
 _UNSETTLED = 500
 """The number of changes of a span that are kept as objects, which is what a processor's cache holds."""
@@ -131,6 +129,6 @@ def _pack_each(packer: EventPacker, changes: BatchChanges, span: OffsetSpan, mes
                 change.lsn,
                 change.schema,
             )
-        except (PackingError, SqlError) as error:
+        except InputError as error:
             problem = f"in the transaction with commit LSN {format_position(commit_lsn)}, {error}"
             raise bad_input(message, problem) from error

@@ -15,7 +15,7 @@ from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.packed import IdlePackers, pack_changes
 from slackwater.pipeline.source.rows import RowWriter
-from slackwater.protocol import RegistrySettings, UnavailableError
+from slackwater.protocol import ConfigError, RegistrySettings, UnavailableError
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -96,12 +96,12 @@ def _decoder(settings: RegistrySettings) -> "ToJson":
 
 def translate_registry_errors(to_json: "ToJson") -> "ToJson":
     """Returns a decoder that raises ``UnavailableError`` if the registry does not answer."""
-    from slackwater.kafka.registry import RegistryError
+    from slackwater.kafka.registry import RegistryUnavailableError
 
     def checked(data: bytes | None) -> bytes | None:
         try:
             return to_json(data)
-        except RegistryError as error:
+        except (ConfigError, RegistryUnavailableError) as error:
             hint = "nothing is lost: the query continues with this batch when it is started again"
             raise UnavailableError(str(error), hint) from error
 

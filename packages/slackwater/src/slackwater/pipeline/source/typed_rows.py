@@ -40,7 +40,7 @@ from slackwater.pipeline.source.rows import NULL, RowWriter, arrow_array
 from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, Table
 from slackwater.sql.column_type import ColumnType, TypeKind
-from slackwater.sql.errors import RowContradictsSchemaError, SqlError
+from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.row_codec import (
     INFINITE_DAYS,
     INFINITE_TIMES,
@@ -286,7 +286,7 @@ class TypedRowWriter(RowWriter):
             if change.schema is not None:
                 self._images.check_schema(change.schema)
             key, *images = self._images.typed(change.op, _image(change.before), _image(change.after))
-        except (SqlError, InputError) as error:
+        except InputError as error:
             raise bad_input(message, str(error)) from error
         return (
             self._source,
@@ -386,7 +386,7 @@ def _typed_columns(columns: dict[str, Any], images: RowImages, topic: str) -> di
     for (op, before, after), (partition, offset) in zip(rows, places, strict=True):
         try:
             values = images.typed(op, before and before.encode(), after and after.encode())
-        except (SqlError, InputError) as error:
+        except InputError as error:
             value = (after or before or "").encode()
             raise BadInputError(topic, partition, offset, str(error), value[:200]) from error
         for name, value in zip(found, values, strict=True):

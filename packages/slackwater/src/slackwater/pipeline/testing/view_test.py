@@ -12,7 +12,7 @@ from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.testing.differences import PlainDocument, differences
 from slackwater.pipeline.testing.sql_rows import run_sql
 from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
-from slackwater.protocol import ConfigError, InputError, TableNameError
+from slackwater.protocol import ConfigError, InputError
 from slackwater.protocol.keys import table_name
 from slackwater.sql.catalog import Catalog, similar
 from slackwater.sql.plan import PublishedView
@@ -199,7 +199,7 @@ class ViewTest:
         self._open += [(table, event) for event in events]
 
     def _table(self, name: str) -> TableRows:
-        with suppress(TableNameError):
+        with suppress(ConfigError):
             if (full_name := table_name(name)) in self._tables:
                 return self._tables[full_name]
         schema, _, table = name.rpartition(".")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from slackwater.protocol import TableNameError
+from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import check_schema_name
 from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.column_type import ColumnType
@@ -212,7 +212,7 @@ class _Reader:
         schema, name = _schema_and_name(statement.take_qualified("a table name"))
         try:
             check_schema_name(schema)
-        except TableNameError as error:
+        except ConfigError as error:
             statement.position = start
             raise statement.error(error.problem, error.hint) from None
         if (schema, name) in self.tables:
