@@ -45,7 +45,7 @@ def status(
         event_count=3,
         records_read=10,
         records_per_second=1.5,
-        lag_ms=7,
+        delay_ms=7,
         open=open_,
         redis_error=None,
         kafka_error=kafka or None,

@@ -165,7 +165,7 @@ STATUS = SidecarStatus(
     event_count=0,
     records_read=0,
     records_per_second=0.0,
-    lag_ms=None,
+    delay_ms=None,
     open=(),
     redis_error=None,
 )

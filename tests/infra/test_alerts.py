@@ -100,12 +100,12 @@ CASES = {
         {"state": "vanished"},
         "2 pipelines do not run: vanished.",
     ),
-    "SlackwaterViewsLate": Case(
-        {'slackwater_culprits{kind="pipeline"}': "0 1 1 1"},
+    "SlackwaterViewsDelayed": Case(
+        {'slackwater_delay_causes{kind="pipeline"}': "0 1 1 1"},
         "1m",
         "3m",
         {"kind": "pipeline"},
-        "1 of kind pipeline make views late.",
+        "1 of kind pipeline delay views.",
     ),
     "SlackwaterRunBehind": Case(
         {

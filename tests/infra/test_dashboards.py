@@ -64,7 +64,7 @@ def sidecar_answer() -> str:
         event_count=1,
         records_read=1,
         records_per_second=1.0,
-        lag_ms=1,
+        delay_ms=1,
         open=(waited_for,),
         redis_error=None,
         kafka_error=None,

@@ -18,7 +18,7 @@ import pytest
 
 from slackwater.cdc.envelope import End, decode_transaction
 from slackwater.cli.pipelines import read_topology
-from slackwater.control import Culprit, Delays, HopKind, measure_delays
+from slackwater.control import ComponentKind, DelayCause, Delays, measure_delays
 from slackwater.dev import DevStack
 from slackwater.protocol import CommitRecord, KafkaSettings, SystemClock, decode_commit_record, epoch_ms
 from slackwater.protocol.keys import commit_topic, transaction_topic
@@ -114,7 +114,7 @@ def links(folder: Path) -> tuple[Link, Link, Link]:
     )
 
 
-Blame = tuple[HopKind, str, set[str]]
+Blame = tuple[ComponentKind, str, set[str]]
 """Who is late, and the pipelines whose views wait for it."""
 
 
@@ -175,15 +175,14 @@ class Chain:
 
     def blames(self) -> list[Blame]:
         return [
-            (each.kind, each.name, {view.partition("/")[0] for view in each.views})
-            for each in self.culprits()
+            (each.kind, each.name, {view.partition("/")[0] for view in each.views}) for each in self.causes()
         ]
 
     def wait_until_nobody_is_late(self) -> None:
-        assert self._product.wait_until(lambda: not self.culprits(), SECONDS), self.culprits()
+        assert self._product.wait_until(lambda: not self.causes(), SECONDS), self.causes()
 
-    def culprits(self) -> list[Culprit]:
-        return list(self.delays().culprits)
+    def causes(self) -> list[DelayCause]:
+        return list(self.delays().causes)
 
     def delays(self) -> Delays:
         now_ms = epoch_ms(SystemClock().now())
@@ -282,9 +281,11 @@ def test_whoever_stands_still_in_a_chain_is_blamed_for_all_that_comes_behind(cha
     assert arrival.sidecar_ms is not None, "the cut log says when the cut was written"
     first, second, third = (link.name for link in chain.links)
     for name, kind, waiting in (
-        (first, HopKind.PIPELINE, {first, second, third}),
-        (second, HopKind.PIPELINE, {second, third}),
-        (second, HopKind.SIDECAR, {second, third}),
+        (first, ComponentKind.PIPELINE, {first, second, third}),
+        (second, ComponentKind.PIPELINE, {second, third}),
+        (second, ComponentKind.SIDECAR, {second, third}),
     ):
-        blamed = name if kind is HopKind.PIPELINE else first  # the source that the first one's output is
+        blamed = (
+            name if kind is ComponentKind.PIPELINE else first
+        )  # the source that the first one's output is
         chain.wait_until_blamed(f"{kind}-{name}", (kind, blamed, waiting))

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.dev import DevStack
-from slackwater.protocol.metrics import HOPS
+from slackwater.protocol.metrics import COMPONENTS
 from slackwater_lab.programs import Product
 from slackwater_lab.workloads.workload import repository_pipeline
 
@@ -59,13 +59,15 @@ def metrics_of(log: str) -> Mapping[str, float]:
 
 
 def check_delays(values: Mapping[str, float]) -> None:
-    """Checks that the hops of all batches are known but the first one's: rows of a snapshot have no END."""
+    """Checks that the delays of all batches are known but the first one's: rows of a snapshot have no END."""
     batches = values["slackwater_run_batches_total"]
     assert batches >= BATCHES
     assert values["slackwater_run_delay_seconds_count"] == batches
-    assert values["slackwater_run_hop_delay_seconds_count"] >= len(HOPS) * (batches - 1)
+    assert values["slackwater_run_component_delay_seconds_count"] >= len(COMPONENTS) * (batches - 1)
     assert (
-        0 < values["slackwater_run_hop_delay_seconds_sum"] <= values["slackwater_run_delay_seconds_sum"] + 0.1
+        0
+        < values["slackwater_run_component_delay_seconds_sum"]
+        <= values["slackwater_run_delay_seconds_sum"] + 0.1
     )
 
 

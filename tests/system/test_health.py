@@ -107,10 +107,10 @@ class Cluster:
             self.evidence += [each["what"] for each in found["findings"]]
             causes = {each["cause"] for each in found["findings"]} - {"waiting"}  # for what comes by itself
             return frozenset(map(CAUSES.__getitem__, causes))
-        if "culprits" not in found:
+        if "causes" not in found:
             return self.in_words(found["error"])
-        self.evidence += [each["evidence"] for each in found["culprits"]]
-        return frozenset(each["kind"] for each in found["culprits"])
+        self.evidence += [each["evidence"] for each in found["causes"]]
+        return frozenset(each["kind"] for each in found["causes"])
 
     def in_words(self, text: str) -> frozenset[str]:
         self.evidence.append(text)

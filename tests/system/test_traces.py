@@ -144,4 +144,4 @@ def test_every_sampled_transaction_has_one_trace_that_adds_up_to_its_delay(
     for trace_id, transaction in sampled.items():
         check(transaction, found[trace_id], delays)
     names = {metric.name for metric in collector.metrics}
-    assert {"slackwater_run_batches", "slackwater_cuts", "slackwater_run_hop_delay_seconds"} <= names
+    assert {"slackwater_run_batches", "slackwater_cuts", "slackwater_run_component_delay_seconds"} <= names

@@ -1,4 +1,4 @@
-"""From the times at which a transaction was seen on its way to what each hop of the way took. Pure."""
+"""From the times at which a transaction was seen on its way to what each step of the way took. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from slackwater_lab.watching import SeenCommit, SeenCut
 PARTS: Final = ("plan", "read", "evaluate", "schedule", "state", "produce", "commit")
 """The parts of a batch, one after the other, as the line of the command names them."""
 HOPS: Final = ("end", "cut", "wait", *PARTS, "visible")
-"""The hops from the commit in the database to a reader, in the order of the way.
+"""The steps from the commit in the database to a reader, in the order of the way.
 
 ``end``: until the connector hands END to Kafka; ``cut``: until the sidecar hands the cut that covers the
 transaction to Kafka; ``wait``: until the batch begins that takes it, mostly for the end of the batch before;
@@ -30,7 +30,7 @@ def hops_ms(
 ) -> dict[str, dict[str, float]]:
     """Sums up over transactions, for each of :data:`HOPS` in that order, how many milliseconds it took.
 
-    The hops of a transaction add up to its latency: a batch that began before the cut was published, and
+    The steps of a transaction add up to its latency: a batch that began before the cut was published, and
     found it while it planned, is charged from the cut on. A part that the command does not show counts as
     nothing, and as waiting.
 
@@ -57,7 +57,7 @@ def _ways(
     seen: Sequence[SeenCommit],
     since_ms: float,
 ) -> Iterator[tuple[float, ...]]:
-    """Yields what each hop took, for each transaction."""
+    """Yields what each step took, for each transaction."""
     by_lsn = {batch.commit_lsn: batch for batch in batches}
     stations = [_batch_stations(by_lsn.get(commit.commit_lsn), commit) for commit in seen]
     visible = [commit.commit_lsn for commit in seen]

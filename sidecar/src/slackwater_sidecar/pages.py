@@ -36,7 +36,7 @@ def _source(monitor: SourceMonitor) -> dict[str, object]:
         "timeline": status.timeline if status else None,
         "frontier": format_position(cut.lsn) if cut else None,
         "newest_commit_ms": cut.commit_ts_ms if cut else None,
-        "lag_ms": status.lag_ms if status else None,
+        "delay_ms": status.delay_ms if status else None,
         "event_count": cut.event_count if cut else 0,
         "records_read": monitor.records,
         "records_per_second": round(status.records_per_second) if status else 0,

@@ -343,7 +343,7 @@ class Sidecar:
             event_count=cut.event_count if cut else 0,
             records_read=records,
             records_per_second=(records - self._reported_records) / elapsed,
-            lag_ms=wall_ms - cut.commit_ts_ms if cut else None,
+            delay_ms=wall_ms - cut.commit_ts_ms if cut else None,
             open=tuple(open_),
             redis_error=self._publisher.store_error,
             kafka_error=self._kafka_error(),

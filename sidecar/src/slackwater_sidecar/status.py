@@ -39,7 +39,7 @@ class SidecarStatus:
     """Records read from Kafka since the start of the process."""
     records_per_second: float
     """Since the status before."""
-    lag_ms: int | None
+    delay_ms: int | None
     """Wall clock minus commit time of the newest cut; None before the first cut."""
     open: tuple[OpenTransaction, ...]
     """Transactions that have been incomplete for long, next first."""
@@ -207,8 +207,8 @@ def format_status(status: SidecarStatus) -> str:
         f"{status.event_count:,} events",
         f"{status.records_per_second:,.0f} records/s",
     ]
-    if status.lag_ms is not None:
-        parts.append(f"newest commit {status.lag_ms / 1000:.1f} s ago")
+    if status.delay_ms is not None:
+        parts.append(f"newest commit {status.delay_ms / 1000:.1f} s ago")
     if status.redis_error:
         parts.append(f"Redis is behind: {status.redis_error.partition(';')[0]}")
     if status.detail:

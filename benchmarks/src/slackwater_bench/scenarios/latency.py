@@ -22,7 +22,7 @@ ORDERS = 2_000
 OPEN_LOOP_START_SECONDS = 120.0
 OPEN_LOOP_WARM_UP_SECONDS = 10.0
 SHOWN_HOPS = ("end", "cut", "wait", "read", "evaluate", "schedule", "produce")
-"""The hops that take most of the time: the page shows their medians, the results have all."""
+"""The steps that take most of the time: the page shows their medians, the results have all."""
 
 
 def run_latency(parameters: Parameters, context: RunContext) -> Measured:

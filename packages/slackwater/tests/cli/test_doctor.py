@@ -613,7 +613,7 @@ def test_the_named_tables_are_among_the_facts() -> None:
 def test_the_json_report_holds_the_same() -> None:
     known = facts(waiting(), newest_end=LATER_END)
     said = msgspec.json.decode(msgspec.json.encode(make_report(known, diagnose(known))))
-    assert (said["is_healthy"], said["frontier"], said["lag_ms"]) == (False, "0/600", 2_000)
+    assert (said["is_healthy"], said["frontier"], said["delay_ms"]) == (False, "0/600", 2_000)
     assert said["findings"][0]["cause"] == "dropped"
     partitions = said["open_transactions"][0]["partitions"]
     assert partitions[f"{TOPIC}/1"] == {"first": None, "next": 10, "end": 10}

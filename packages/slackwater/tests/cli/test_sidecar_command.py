@@ -266,7 +266,7 @@ def test_without_a_terminal_a_source_has_a_line_when_its_state_changes_and_one_a
         event_count=0,
         records_read=0,
         records_per_second=0,
-        lag_ms=None,
+        delay_ms=None,
         open=(),
         redis_error=None,
     )

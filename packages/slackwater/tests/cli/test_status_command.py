@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.cli import main, pipelines, signs
 from slackwater.cli.commands.status import source_status, status_lines
-from slackwater.control import HopKind, PipelineState, SourceSigns, make_topology
+from slackwater.control import ComponentKind, PipelineState, SourceSigns, make_topology
 from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
@@ -158,7 +158,7 @@ def test_a_sidecar_that_gave_up_is_not_called_silent(store: InMemoryMarkerStore)
 
 def test_programs_get_the_same_and_a_verdict(store: InMemoryMarkerStore) -> None:
     found = source_status(store, "inv", 1, NOW_MS, [])
-    assert (found.is_well, found.state, found.frontier, found.lag_ms) == (True, "running", "1/FF", 400)
+    assert (found.is_well, found.state, found.frontier, found.delay_ms) == (True, "running", "1/FF", 400)
     assert (found.event_count, found.open_transactions, found.pipelines) == (12345, (), ())
 
 
@@ -177,7 +177,7 @@ def test_a_silent_sidecar_is_not_well(store: InMemoryMarkerStore) -> None:
     store.set_status("inv", running(seconds_ago=600))
     found = source_status(store, "inv", 1, NOW_MS, [])
     assert not found.is_well
-    assert [each.kind for each in found.culprits] == [HopKind.SIDECAR]
+    assert [each.kind for each in found.causes] == [ComponentKind.SIDECAR]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_redis_that_begins_anew_is_asked_until_the_sidecar_has_reported(
     monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: store)
     monkeypatch.setattr(signs, "SystemClock", lambda: SimpleNamespace(monotonic=lambda: 0.0))
     assert main.run(["status", "--source", "inv", "--redis-url", "redis://h:1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["culprits"] == []
+    assert json.loads(capsys.readouterr().out)["causes"] == []
     (found,) = signs.read_signs(YoungStore(), ["inv"])
     assert found.sidecar == "host/7"
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from slackwater.control import (
-    Culprit,
-    HopKind,
+    ComponentKind,
+    DelayCause,
     PipelineNode,
     SourceSigns,
     fault_of_run,
@@ -34,7 +34,7 @@ SIGNS = SourceSigns(
 UNKNOWN = ConnectorReport(read_ms=NOW_MS - 1_000, since_ms=NOW_MS - 5_000)
 
 
-def blamed(signs: SourceSigns) -> Culprit | None:
+def blamed(signs: SourceSigns) -> DelayCause | None:
     found = list(faults_of_source(signs, NOW_MS))
     assert len(found) <= 1
     return found[0] if found else None
@@ -46,7 +46,7 @@ def pipeline(heard_ms: int) -> PipelineNode:
     return found
 
 
-def of(report: ConnectorReport = CONNECTOR, **changes: object) -> Culprit | None:
+def of(report: ConnectorReport = CONNECTOR, **changes: object) -> DelayCause | None:
     return blamed(replace(SIGNS, connector=replace(report, **changes)))  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def test_a_sidecar_that_is_away_is_blamed_and_what_it_last_said_is_not_believed(
     paused = replace(CONNECTOR, state="PAUSED")
     found = blamed(replace(SIGNS, connector=paused, **changes))  # type: ignore[arg-type]
     assert found is not None
-    assert found.kind is HopKind.SIDECAR
+    assert found.kind is ComponentKind.SIDECAR
     assert words in found.evidence
 
 
@@ -94,7 +94,7 @@ def test_of_several_faults_the_most_fundamental_is_named_and_the_next_one_when_i
         heartbeat_ms=NOW_MS - 60_000,
     )
     signs = replace(SIGNS, redis_error="away", sidecar="", state="misconfigured", connector=report)
-    named: list[tuple[HopKind, str]] = []
+    named: list[tuple[ComponentKind, str]] = []
     for healed in (replace(signs, redis_error=""), replace(signs, redis_error="", sidecar="host-7")):
         found = blamed(signs)
         assert found is not None
@@ -117,8 +117,14 @@ def test_of_several_faults_the_most_fundamental_is_named_and_the_next_one_when_i
         named.append((found.kind, found.evidence))
         report = replace(report, **changes)  # type: ignore[arg-type]
         signs = replace(signs, connector=report)
-    kinds = [HopKind.REDIS, HopKind.SIDECAR, HopKind.KAFKA, HopKind.DATABASE, HopKind.CONNECT]
-    assert [kind for kind, _ in named] == kinds + 6 * [HopKind.CONNECTOR]
+    kinds = [
+        ComponentKind.REDIS,
+        ComponentKind.SIDECAR,
+        ComponentKind.KAFKA,
+        ComponentKind.DATABASE,
+        ComponentKind.CONNECT,
+    ]
+    assert [kind for kind, _ in named] == kinds + 6 * [ComponentKind.CONNECTOR]
     words = ["away", "no sidecar", "Kafka does not", "the database of", "Kafka Connect", "is lost"]
     words += ["connector inv has failed", "task 0 of", "no connector reads", "no heartbeat", "is refused"]
     assert [word for word, (_, evidence) in zip(words, named, strict=True) if word not in evidence] == []
@@ -127,14 +133,14 @@ def test_of_several_faults_the_most_fundamental_is_named_and_the_next_one_when_i
 def test_while_redis_is_away_nobody_else_is_blamed() -> None:
     found = blamed(SourceSigns(source="inv", redis_error="Redis does not answer"))
     assert found is not None
-    assert found.kind is HopKind.REDIS
+    assert found.kind is ComponentKind.REDIS
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED", "FAILED", "ABSENT"])
 def test_a_connector_that_does_not_run_is_blamed_with_its_slot(state: str) -> None:
     found = of(state=state, tasks=(), heartbeat_ms=NOW_MS - 60_000, slot=replace(SLOT, is_active=False))
     assert found is not None
-    assert found.kind is HopKind.CONNECTOR
+    assert found.kind is ComponentKind.CONNECTOR
     assert (state == "ABSENT") == ("has no connector" in found.evidence)
 
 
@@ -155,12 +161,12 @@ def test_a_task_that_starts_is_blamed_only_when_it_takes_long(
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
-        ({"connect_error": "refused", "state": "", "tasks": ()}, HopKind.CONNECT),
-        ({"database_error": "refused", "slot": None}, HopKind.DATABASE),
+        ({"connect_error": "refused", "state": "", "tasks": ()}, ComponentKind.CONNECT),
+        ({"database_error": "refused", "slot": None}, ComponentKind.DATABASE),
     ],
 )
 def test_a_server_that_does_not_answer_is_blamed_instead_of_the_connector(
-    changes: dict[str, object], kind: HopKind
+    changes: dict[str, object], kind: ComponentKind
 ) -> None:
     away = replace(CONNECTOR, heartbeat_ms=NOW_MS - 60_000, **changes)  # type: ignore[arg-type]
     found = of(away)
@@ -243,7 +249,7 @@ def test_while_kafka_is_away_neither_connector_nor_run_is_blamed_for_what_only_k
     away = replace(CONNECTOR, kafka_error="no broker", heartbeat_ms=long_ago)
     found = blamed(replace(SIGNS, connector=away))
     assert found is not None
-    assert found.kind is HopKind.KAFKA
+    assert found.kind is ComponentKind.KAFKA
     assert "no broker" in found.evidence
     assert of(away, since_ms=away.read_ms - 1_000) is None, "it may pass by itself"
     run = pipeline(heard_ms=long_ago)
@@ -256,7 +262,7 @@ def test_while_kafka_is_away_neither_connector_nor_run_is_blamed_for_what_only_k
     assert fault_of_run(run, replace(SIGNS, connector=back), later) is not None
     assert [
         each.kind for each in faults_of_source(replace(SIGNS, heard_ms=later, connector=back), later)
-    ] == [HopKind.CONNECTOR]
+    ] == [ComponentKind.CONNECTOR]
 
 
 def test_without_a_sidecar_that_is_known_a_silent_run_is_blamed() -> None:

@@ -8,10 +8,10 @@ from slackwater.control import SAMPLES, DelayHistory, Delays, ViewDelay
 def sample(made_ms: int, **delays: int | None) -> Delays:
     """Of pipeline p, by view."""
     views = tuple(
-        ViewDelay(pipeline="p", view=view, source="inv", delay_ms=delay, hops=())
+        ViewDelay(pipeline="p", view=view, source="inv", delay_ms=delay, components=())
         for view, delay in delays.items()
     )
-    return Delays(made_ms=made_ms, arrivals=(), views=views, culprits=())
+    return Delays(made_ms=made_ms, arrivals=(), views=views, causes=())
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def tell_batch(batch: BatchProgress) -> None:
         events=batch.events,
         documents=batch.documents,
         was_covered=batch.was_covered,
-        lag_seconds=batch.lag.total_seconds(),
+        lag_seconds=batch.delay.total_seconds(),
         seconds=dict(batch.seconds),
     )
 

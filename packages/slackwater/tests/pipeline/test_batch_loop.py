@@ -418,7 +418,7 @@ def test_a_batch_is_told_with_what_its_parts_took(world: World) -> None:
     [batch] = world.told
     assert (batch.batch_id, batch.commit_lsn, batch.events, batch.transactions) == (0, 1, 2, 1)
     assert (batch.documents, batch.deletes, batch.was_covered) == (2, 1, False)
-    assert batch.lag.total_seconds() == 2.0
+    assert batch.delay.total_seconds() == 2.0
     assert list(batch.seconds) == ["plan", "read", "evaluate", "schedule", "state", "produce", "commit"]
     assert [batch.seconds[name] for name in ("read", "evaluate", "produce", "commit")] == [0.1, 0.2, 0.3, 0.4]
     assert all(seconds >= 0 for seconds in batch.seconds.values()), "also where clocks do not agree"

@@ -83,18 +83,20 @@ def test_batches_are_added_up(monitor: RunMonitor) -> None:
     assert sums(monitor, metrics.RUN_BATCH_SECONDS) == {(): 1.5}
 
 
-def test_hops_add_up_to_the_delay(monitor: RunMonitor) -> None:
+def test_components_add_up_to_the_delay(monitor: RunMonitor) -> None:
     monitor.record_batch(BATCH)
-    hops = sums(monitor, metrics.RUN_HOP_DELAY)
-    assert hops == {("connector",): 0.2, ("sidecar",): 0.3, ("pipeline",): 1.0}
-    assert sum(hops.values()) == pytest.approx(BATCH.lag.total_seconds())
+    components = sums(monitor, metrics.RUN_COMPONENT_DELAY)
+    assert components == {("connector",): 0.2, ("sidecar",): 0.3, ("pipeline",): 1.0}
+    assert sum(components.values()) == pytest.approx(BATCH.delay.total_seconds())
 
 
 @pytest.mark.parametrize("cuts", [(), (PlannedCut(70, 950, 960),), (PlannedCut(77, 0, 1_500),)])
-def test_a_hop_that_is_not_known_is_not_made_up(monitor: RunMonitor, cuts: tuple[PlannedCut, ...]) -> None:
+def test_a_component_that_is_not_known_is_not_made_up(
+    monitor: RunMonitor, cuts: tuple[PlannedCut, ...]
+) -> None:
     """Before: cuts of older versions, or none in memory after a restart."""
     monitor.record_batch(replace(BATCH, cuts=cuts))
-    assert set(sums(monitor, metrics.RUN_HOP_DELAY).values()) == {0.0}
+    assert set(sums(monitor, metrics.RUN_COMPONENT_DELAY).values()) == {0.0}
     assert sums(monitor, metrics.RUN_DELAY) == {(): 1.5}
 
 

@@ -91,7 +91,7 @@ def registration(clock: StandingClock) -> PipelineRegistration:
 
 
 def test_the_lag_is_the_time_from_commit_to_visibility() -> None:
-    assert BATCH.lag == timedelta(milliseconds=750)
+    assert BATCH.delay == timedelta(milliseconds=750)
 
 
 def test_news_are_reported_and_silence_now_and_then(log: WatchedLog, clock: StandingClock) -> None:

@@ -17,7 +17,7 @@ ALL = (*SIDECAR_METRICS, *RUN_METRICS, *CONTROL_METRICS)
 UNITS = ("_seconds", "_bytes", "_total", "_lsn", "_timeline", "_state")
 COUNTED = (
     "pipelines",
-    "culprits",
+    "causes",
     "leases",
     "transactions",
     "obstacles",
@@ -35,7 +35,7 @@ BOUNDED_LABELS = {
     "pipeline",
     "view",
     "name",
-    "hop",
+    "component",
     "part",
     "stage",
     "level",

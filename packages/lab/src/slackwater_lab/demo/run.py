@@ -345,9 +345,9 @@ def recent(visible: Visibility, since_ms: int) -> list[SeenCommit]:
 
 def _progress(elapsed: float, writers: Writers, frontier: str, commits: list[SeenCommit]) -> str:
     committed = writers.counts().committed
-    lag = f"{commits[-1].delay_ms:,.0f} ms" if commits else "-"
+    delay = f"{commits[-1].delay_ms:,.0f} ms" if commits else "-"
     documents = sum(commit.documents for commit in commits)
     return (
-        f"{elapsed:4.0f} s  transactions {committed:>6,}  frontier {frontier}  lag {lag}  "
+        f"{elapsed:4.0f} s  transactions {committed:>6,}  frontier {frontier}  delay {delay}  "
         f"documents {documents:,}"
     )

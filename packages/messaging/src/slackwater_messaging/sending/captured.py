@@ -131,7 +131,7 @@ class CaptureRelay(Runner):
         ConfigError: The name cannot be used.
     """
 
-    passing = FencedError, UnavailableError, UnavailableError
+    passing = FencedError, UnavailableError
 
     def __init__(
         self,

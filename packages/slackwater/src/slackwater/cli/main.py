@@ -43,8 +43,8 @@ SECTIONS = {
         "lease": "Show, renew and end leases, which keep views readable at one commit.",
     },
     "See how everything is": {
-        "status": "Show the status of a source: frontier, state, lag, open transactions, pipelines.",
-        "delay": "Show how late each view is, hop by hop, and which component causes the delay.",
+        "status": "Show the status of a source: frontier, state, delay, open transactions, pipelines.",
+        "delay": "Show the delay of each view, component by component, and its cause.",
         "doctor": "Diagnose the problems of a source, with their causes and the commands that fix them.",
         "topology": "Show how sources, tables, pipelines and views are connected, and the progress of each.",
     },

@@ -6,7 +6,7 @@ from contextlib import closing
 from datetime import timedelta
 
 from slackwater.command.conversion import redis_settings
-from slackwater.control import Culprit, SourceSigns, Topology
+from slackwater.control import DelayCause, SourceSigns, Topology
 from slackwater.cuts import FrontierStatus, MarkerStore, MarkerStoreUnavailableError, RedisMarkerStore
 from slackwater.protocol import SystemClock
 from slackwater.settings.model import Settings
@@ -95,10 +95,10 @@ def watched_sources(topology: Topology) -> tuple[str, ...]:
     return tuple(node.name for node in topology.sources if node.read_by or not node.written_by)
 
 
-def culprit_lines(culprits: Iterable[Culprit]) -> Iterator[str]:
+def cause_lines(causes: Iterable[DelayCause]) -> Iterator[str]:
     """Writes who is to blame, why, and what helps."""
-    for culprit in culprits:
-        yield culprit.evidence
-        if culprit.views:
-            yield f"  delays  {', '.join(culprit.views)}"
-        yield f"  try     {culprit.advice}"
+    for cause in causes:
+        yield cause.evidence
+        if cause.views:
+            yield f"  delays  {', '.join(cause.views)}"
+        yield f"  try     {cause.advice}"

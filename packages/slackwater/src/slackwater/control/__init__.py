@@ -1,9 +1,9 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
-from slackwater.control.delay import Arrival, Delays, Hop, ViewDelay, measure_delays
+from slackwater.control.delay import Arrival, ComponentDelay, Delays, ViewDelay, measure_delays
 from slackwater.control.health import (
-    Culprit,
-    HopKind,
+    ComponentKind,
+    DelayCause,
     SourceSigns,
     fault_of_run,
     faults_of_connector,
@@ -43,13 +43,13 @@ __all__ = [
     "VANISHED_AFTER",
     "Arrival",
     "BarrierStanding",
-    "Culprit",
+    "ComponentDelay",
+    "ComponentKind",
+    "DelayCause",
     "DelayCourse",
     "DelayHistory",
     "Delays",
     "EqualStages",
-    "Hop",
-    "HopKind",
     "KnownRun",
     "LeaseStanding",
     "LeaseState",

@@ -1,16 +1,17 @@
 """How late each view is, from the commit in the database on, and whose fault that is.
 
-Behind the newest cut of a database everything is measured in its commit times: a hop's delay is by how
+Behind the newest cut of a database everything is measured in its commit times: a component's delay is by how
 much the newest commit behind it is older than the newest one before it. So clocks of different hosts do not
-matter, and the hops of a view add up to its delay. What lies before that cut, the connector and the sidecar,
-is measured for the cut's newest commit, by the clocks of three hosts: no such time is less than nothing.
+matter, and the components of a view add up to its delay. What lies before that cut, the connector and the
+sidecar, is measured for the cut's newest commit, by the clocks of three hosts: no such time is less than
+nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from slackwater.control.health import Culprit, HopKind, SourceSigns, fault_of_run, faults_of_source
+from slackwater.control.health import ComponentKind, DelayCause, SourceSigns, fault_of_run, faults_of_source
 from slackwater.control.pipelines import PipelineState
 from slackwater.control.topology import PipelineNode, SourceCut, SourceNode, Topology
 from slackwater.protocol import StageWork, parse_position
@@ -24,10 +25,10 @@ LATE_AFTER = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class ComponentDelay:
     """A part of the way from the database's commit to a view."""
 
-    kind: HopKind
+    kind: ComponentKind
     name: str
     """Of the pipeline, or of the source."""
     delay_ms: int | None
@@ -57,7 +58,7 @@ class ViewDelay:
     """The database's source that it is made of in the end."""
     delay_ms: int | None
     """By how much its newest commit is older than the newest cut of that source; None: not known."""
-    hops: tuple[Hop, ...]
+    components: tuple[ComponentDelay, ...]
     """In the order of the data; what is known of them adds up to the delay."""
 
 
@@ -71,7 +72,7 @@ class Delays:
     """Of each database's source with a cut."""
     views: tuple[ViewDelay, ...]
     """The latest first; those of which nothing is known at the end."""
-    culprits: tuple[Culprit, ...]
+    causes: tuple[DelayCause, ...]
     """What has stopped first, then what makes views wait longest; empty if nothing is late."""
     signs: tuple[SourceSigns, ...] = ()
     """What the sidecars of the sources have last said."""
@@ -94,7 +95,7 @@ def measure_delays(topology: Topology, signs: Iterable[SourceSigns] = ()) -> Del
             if source.cut is not None and not source.written_by
         ),
         views=tuple(views),
-        culprits=tuple(sorted(graph.culprits(views), key=_urgency)),
+        causes=tuple(sorted(graph.causes(views), key=_urgency)),
         signs=known,
     )
 
@@ -109,8 +110,8 @@ def _arrival(source: str, cut: SourceCut, made_ms: int) -> Arrival:
     )
 
 
-def _urgency(culprit: Culprit) -> tuple[bool, int]:
-    return culprit.delay_ms is not None, -(culprit.delay_ms or 0)
+def _urgency(cause: DelayCause) -> tuple[bool, int]:
+    return cause.delay_ms is not None, -(cause.delay_ms or 0)
 
 
 class _Graph:
@@ -124,58 +125,58 @@ class _Graph:
 
     def views(self) -> Iterator[ViewDelay]:
         for pipeline in self._pipelines.values():
-            root, hops = self._way_to(pipeline, frozenset())
-            known = [hop.delay_ms for hop in hops if hop.delay_ms is not None]
+            root, components = self._way_to(pipeline, frozenset())
+            known = [component.delay_ms for component in components if component.delay_ms is not None]
             for view in pipeline.views:
                 yield ViewDelay(
                     pipeline=pipeline.name,
                     view=view.name,
                     source=root,
-                    delay_ms=sum(known) if len(known) == len(hops) else None,
-                    hops=hops,
+                    delay_ms=sum(known) if len(known) == len(components) else None,
+                    components=components,
                 )
 
-    def culprits(self, views: list[ViewDelay]) -> Iterator[Culprit]:
-        """Yields what has stopped, and each hop that delays all views that need nothing of that."""
+    def causes(self, views: list[ViewDelay]) -> Iterator[DelayCause]:
+        """Yields what has stopped, and each component that delays all views that need nothing of that."""
         faults = tuple(self._faults(views))
         yield from faults
-        waiting = {view for culprit in faults for view in culprit.views}
-        broken = {culprit.name for culprit in faults}
-        behind: dict[tuple[HopKind, str], list[str]] = {}
-        hops: dict[tuple[HopKind, str], Hop] = {}
+        waiting = {view for cause in faults for view in cause.views}
+        broken = {cause.name for cause in faults}
+        behind: dict[tuple[ComponentKind, str], list[str]] = {}
+        components: dict[tuple[ComponentKind, str], ComponentDelay] = {}
         yield from (late for late in self._late_arrivals(views) if late.name not in broken)
         for view in views:
             if f"{view.pipeline}/{view.view}" in waiting:
                 continue
-            for hop in view.hops:
-                behind.setdefault((hop.kind, hop.name), []).append(f"{view.pipeline}/{view.view}")
-                hops[hop.kind, hop.name] = hop
+            for component in view.components:
+                behind.setdefault((component.kind, component.name), []).append(f"{view.pipeline}/{view.view}")
+                components[component.kind, component.name] = component
         for (kind, name), late in behind.items():
-            hop = hops[kind, name]
+            component = components[kind, name]
             why = (
-                self._fault_of_pipeline(name, hop)
-                if kind is HopKind.PIPELINE
-                else self._fault_of_sidecar(hop)
+                self._fault_of_pipeline(name, component)
+                if kind is ComponentKind.PIPELINE
+                else self._fault_of_sidecar(component)
             )
             if why is not None:
                 evidence, advice = why
-                yield Culprit(
+                yield DelayCause(
                     kind=kind,
                     name=name,
-                    delay_ms=hop.delay_ms,
+                    delay_ms=component.delay_ms,
                     evidence=evidence,
                     advice=advice,
                     views=tuple(late),
                 )
 
-    def _faults(self, views: list[ViewDelay]) -> Iterator[Culprit]:
-        """Yields what has stopped, whether views are late by now or not."""
+    def _faults(self, views: list[ViewDelay]) -> Iterator[DelayCause]:
+        """Yields what has stopped, whether views are delayed by now or not."""
         for signs in self._signs:
             made_of = tuple(
                 f"{view.pipeline}/{view.view}" for view in views if self._needs(view, signs.source)
             )
-            for culprit in faults_of_source(signs, self._made_ms):
-                yield replace(culprit, views=made_of)
+            for cause in faults_of_source(signs, self._made_ms):
+                yield replace(cause, views=made_of)
         for pipeline in self._pipelines.values():
             signs_of = {signs.source: signs for signs in self._signs}
             found = fault_of_run(pipeline, signs_of.get(pipeline.source), self._made_ms)
@@ -186,9 +187,9 @@ class _Graph:
 
     def _needs(self, view: ViewDelay, name: str) -> bool:
         """Says whether a view is made of a source, or with a pipeline."""
-        return name in (view.source, *(hop.name for hop in view.hops))
+        return name in (view.source, *(component.name for component in view.components))
 
-    def _late_arrivals(self, views: list[ViewDelay]) -> Iterator[Culprit]:
+    def _late_arrivals(self, views: list[ViewDelay]) -> Iterator[DelayCause]:
         """Blames what lies before a database's newest cut."""
         for source in self._sources.values():
             if source.cut is None or source.written_by or self._is_over(source.cut):
@@ -196,12 +197,12 @@ class _Graph:
             made_of = tuple(f"{view.pipeline}/{view.view}" for view in views if view.source == source.name)
             arrival = _arrival(source.name, source.cut, self._made_ms)
             for kind, delay_ms in (
-                (HopKind.CONNECTOR, arrival.connector_ms),
-                (HopKind.SIDECAR, arrival.sidecar_ms),
+                (ComponentKind.CONNECTOR, arrival.connector_ms),
+                (ComponentKind.SIDECAR, arrival.sidecar_ms),
             ):
                 if delay_ms is not None and delay_ms > _ms(LATE_AFTER):
                     evidence, advice = _ARRIVES_LATE[kind]
-                    yield Culprit(
+                    yield DelayCause(
                         kind=kind,
                         name=source.name,
                         delay_ms=delay_ms,
@@ -214,10 +215,14 @@ class _Graph:
         """Says whether a cut is so old that what was late with it may be late no more: nobody commits."""
         return cut.written_ms is None or self._made_ms - cut.written_ms > _ms(ARRIVED_WITHIN)
 
-    def _way_to(self, pipeline: PipelineNode, above: frozenset[str]) -> tuple[str, tuple[Hop, ...]]:
-        """Returns the database's source, and the hops up to a pipeline; a cycle is cut anywhere."""
+    def _way_to(
+        self, pipeline: PipelineNode, above: frozenset[str]
+    ) -> tuple[str, tuple[ComponentDelay, ...]]:
+        """Returns the database's source, and the components up to a pipeline; a cycle is cut anywhere."""
         source = self._sources.get(pipeline.source)
-        own = Hop(kind=HopKind.PIPELINE, name=pipeline.name, delay_ms=self._behind(pipeline, source))
+        own = ComponentDelay(
+            kind=ComponentKind.PIPELINE, name=pipeline.name, delay_ms=self._behind(pipeline, source)
+        )
         writers = () if source is None else source.written_by
         name = next((each for each in writers if each in self._pipelines and each not in above), None)
         if name is None or source is None or name == pipeline.name:
@@ -226,7 +231,7 @@ class _Graph:
         root, before = self._way_to(writer, above | {pipeline.name})
         return root, (
             *before,
-            Hop(kind=HopKind.SIDECAR, name=source.name, delay_ms=_waits(writer, source)),
+            ComponentDelay(kind=ComponentKind.SIDECAR, name=source.name, delay_ms=_waits(writer, source)),
             own,
         )
 
@@ -243,12 +248,12 @@ class _Graph:
             return None
         return max(0, source.cut.commit_ts_ms - pipeline.batch.commit_ts_ms)
 
-    def _fault_of_pipeline(self, name: str, hop: Hop) -> tuple[str, str] | None:
+    def _fault_of_pipeline(self, name: str, component: ComponentDelay) -> tuple[str, str] | None:
         pipeline = self._pipelines[name]
         where = f"pipeline {name} on {pipeline.host} (process {pipeline.pid})"
         if pipeline.state is PipelineState.LEFT:
-            return (f"{where} was stopped", "start it again") if hop.delay_ms else None
-        if hop.delay_ms == 0:
+            return (f"{where} was stopped", "start it again") if component.delay_ms else None
+        if component.delay_ms == 0:
             return None
         if pipeline.batch is None:
             began_ms = self._made_ms - pipeline.started_ms
@@ -256,10 +261,14 @@ class _Graph:
                 return None
             text = f"{where} has shown nothing since it started {began_ms / 1000:,.1f} s ago"
             return text, "it reads its source from the beginning; its log shows the progress"
-        if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER) or self._lacks_only_news(pipeline):
+        if (
+            component.delay_ms is None
+            or component.delay_ms <= _ms(LATE_AFTER)
+            or self._lacks_only_news(pipeline)
+        ):
             return None
         longest, helps = _longest_part(pipeline)
-        return f"{where} is {hop.delay_ms / 1000:,.1f} s behind its source{longest}", helps
+        return f"{where} is {component.delay_ms / 1000:,.1f} s behind its source{longest}", helps
 
     def _lacks_only_news(self, pipeline: PipelineNode) -> bool:
         """Says whether all that a pipeline has not shown came a moment ago, after a time without commits."""
@@ -270,17 +279,16 @@ class _Graph:
         is_new = self._made_ms - cut.written_ms <= _ms(LATE_AFTER)
         return is_new and parse_position(batch.commit_lsn) >= parse_position(cut.previous_lsn)
 
-    def _fault_of_sidecar(self, hop: Hop) -> tuple[str, str] | None:
-        cut = self._sources[hop.name].cut
+    def _fault_of_sidecar(self, component: ComponentDelay) -> tuple[str, str] | None:
+        cut = self._sources[component.name].cut
         if cut is None:
-            text = f"source {hop.name} has no cut although its pipeline has published"
-            return text, f"start its sidecar: slackwater sidecar --source {hop.name}"
-        if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER):
+            text = f"source {component.name} has no cut although its pipeline has published"
+            return text, f"start its sidecar: slackwater sidecar --source {component.name}"
+        if component.delay_ms is None or component.delay_ms <= _ms(LATE_AFTER):
             return None
-        text = (
-            f"the newest cut of source {hop.name} is {hop.delay_ms / 1000:,.1f} s behind what was published"
-        )
-        return text, f"slackwater doctor --source {hop.name} shows what its sidecar is waiting for"
+        late = f"{component.delay_ms / 1000:,.1f} s"
+        text = f"the newest cut of source {component.name} is {late} behind what was published"
+        return text, f"slackwater doctor --source {component.name} shows what its sidecar is waiting for"
 
 
 def _waits(writer: PipelineNode, source: SourceNode) -> int | None:
@@ -290,12 +298,12 @@ def _waits(writer: PipelineNode, source: SourceNode) -> int | None:
 
 
 _ARRIVES_LATE = {
-    HopKind.CONNECTOR: (
+    ComponentKind.CONNECTOR: (
         "the connector of source {source} wrote the newest commit to Kafka {seconds} s after the commit, by "
         "the clocks of database and connector",
-        "check its lag and its tasks: a large transaction, a snapshot, or a slow broker may delay it",
+        "check its delay and its tasks: a large transaction, a snapshot, or a slow broker may delay it",
     ),
-    HopKind.SIDECAR: (
+    ComponentKind.SIDECAR: (
         "the sidecar of source {source} published the newest cut {seconds} s after its last "
         "transaction was in "
         "Kafka",

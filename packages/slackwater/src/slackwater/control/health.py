@@ -28,7 +28,7 @@ _MUCH_WAL = 1 << 30
 _RUNBOOK = "docs/runbooks.md#connector-down"
 
 
-class HopKind(StrEnum):
+class ComponentKind(StrEnum):
     """Who brings data on, or is needed for that."""
 
     PIPELINE = "pipeline"
@@ -48,10 +48,10 @@ class HopKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Culprit:
-    """Who makes views late, and why that is thought."""
+class DelayCause:
+    """The component that delays views, and the evidence for it."""
 
-    kind: HopKind
+    kind: ComponentKind
     name: str
     """Of the pipeline, or of the source."""
     delay_ms: int | None = None
@@ -83,7 +83,7 @@ class SourceSigns:
     connector: ConnectorReport | None = None
 
 
-def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[Culprit]:
+def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[DelayCause]:
     """Yields the components of a source that do not work; none if no fault is known.
 
     A component that fails only because of another one is not named. While Redis or the sidecar is away,
@@ -91,12 +91,14 @@ def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[Culprit]:
     """
     if signs.redis_error:
         advice = "nothing is lost: readers use the cut log; docs/runbooks.md#redis-lost"
-        yield Culprit(kind=HopKind.REDIS, name=signs.source, evidence=signs.redis_error, advice=advice)
+        yield DelayCause(
+            kind=ComponentKind.REDIS, name=signs.source, evidence=signs.redis_error, advice=advice
+        )
         return
     absent = sidecar_absence(signs, now_ms)
     if absent:
-        yield Culprit(
-            kind=HopKind.SIDECAR,
+        yield DelayCause(
+            kind=ComponentKind.SIDECAR,
             name=signs.source,
             since_ms=signs.heard_ms or None,
             evidence=absent,
@@ -118,13 +120,13 @@ def sidecar_absence(signs: SourceSigns, now_ms: int) -> str:
     return ""
 
 
-def faults_of_connector(signs: SourceSigns, report: ConnectorReport, now_ms: int) -> Iterator[Culprit]:
+def faults_of_connector(signs: SourceSigns, report: ConnectorReport, now_ms: int) -> Iterator[DelayCause]:
     """Yields the first cause that explains what a sidecar has seen of a source's connector."""
     for rule in _RULES:
         found = rule(signs, report, now_ms)
         if found is not None:
             kind, evidence, advice = found
-            yield Culprit(
+            yield DelayCause(
                 kind=kind,
                 name=signs.source,
                 since_ms=report.since_ms,
@@ -134,28 +136,28 @@ def faults_of_connector(signs: SourceSigns, report: ConnectorReport, now_ms: int
             return
 
 
-_Found = tuple[HopKind, str, str] | None
+_Found = tuple[ComponentKind, str, str] | None
 
 
 def _kafka(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     if not report.kafka_error or not _has_lasted(report):
         return None
     evidence = f"Kafka does not answer, from which source {signs.source} is read: {report.kafka_error}"
-    return HopKind.KAFKA, evidence, "start the brokers; docs/runbooks.md#kafka-away"
+    return ComponentKind.KAFKA, evidence, "start the brokers; docs/runbooks.md#kafka-away"
 
 
 def _database(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     if not report.database_error or not _has_lasted(report):
         return None
     evidence = f"the database of source {signs.source} does not answer: {report.database_error}"
-    return HopKind.DATABASE, evidence, "start PostgreSQL, or check postgres.url"
+    return ComponentKind.DATABASE, evidence, "start PostgreSQL, or check postgres.url"
 
 
 def _connect(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     if not report.connect_error or not _has_lasted(report):
         return None
     evidence = f"Kafka Connect, which runs the connector of source {signs.source}: {report.connect_error}"
-    return HopKind.CONNECT, evidence, "start its workers, or check connect.url"
+    return ComponentKind.CONNECT, evidence, "start its workers, or check connect.url"
 
 
 def _slot_lost(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
@@ -164,7 +166,7 @@ def _slot_lost(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
         return None
     evidence = f"the replication slot {slot.name} of source {signs.source} is lost: the database has removed "
     advice = "drop it, delete the connector's offsets and let the connector take a new snapshot"
-    return HopKind.CONNECTOR, f"{evidence}WAL that the connector still needs", advice
+    return ComponentKind.CONNECTOR, f"{evidence}WAL that the connector still needs", advice
 
 
 def _state(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
@@ -173,20 +175,20 @@ def _state(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
         case "ABSENT":
             advice = f"`slackwater connector apply --source {signs.source}` creates it"
             return (
-                HopKind.CONNECTOR,
+                ComponentKind.CONNECTOR,
                 f"Kafka Connect has no connector of source {signs.source} any more",
                 advice,
             )
         case "PAUSED" | "STOPPED":
             advice = f"resume it: PUT /connectors/{report.name or signs.source}/resume"
-            return HopKind.CONNECTOR, f"{where} is {report.state.lower()}{_kept(report.slot)}", advice
+            return ComponentKind.CONNECTOR, f"{where} is {report.state.lower()}{_kept(report.slot)}", advice
         case "FAILED":
-            return HopKind.CONNECTOR, f"{where} has failed: {report.error}", _restart(report)
+            return ComponentKind.CONNECTOR, f"{where} has failed: {report.error}", _restart(report)
         case "RUNNING" | "":
             return None
     if not _has_lasted(report):
         return None
-    return HopKind.CONNECTOR, f"{where} is {report.state.lower()}", "check the workers of Kafka Connect"
+    return ComponentKind.CONNECTOR, f"{where} is {report.state.lower()}", "check the workers of Kafka Connect"
 
 
 def _tasks(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
@@ -194,12 +196,12 @@ def _tasks(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     for task in report.tasks:
         if task.state == "FAILED":
             text = f"task {task.number} of {where} has failed: {task.error}"
-            return HopKind.CONNECTOR, text, _restart(report)
+            return ComponentKind.CONNECTOR, text, _restart(report)
     idle = [task for task in report.tasks if task.state != "RUNNING"]
     if report.state != "RUNNING" or (report.tasks and not idle) or not _has_lasted(report):
         return None
     what = f"task {idle[0].number} is {idle[0].state.lower()}" if idle else "no task runs"
-    return HopKind.CONNECTOR, f"{where} is running, but {what}", _restart(report)
+    return ComponentKind.CONNECTOR, f"{where} is running, but {what}", _restart(report)
 
 
 def _slot(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
@@ -209,15 +211,15 @@ def _slot(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     where = f"the replication slot {slot.name} of source {signs.source}"
     if not slot.exists and _has_lasted(report):
         advice = "a connector that creates it again misses commits in between: let it take a new snapshot"
-        return HopKind.CONNECTOR, f"{where} does not exist", advice
+        return ComponentKind.CONNECTOR, f"{where} does not exist", advice
     is_left = slot.exists and not slot.is_active and not _connects_again(report)
     if is_left and _has_lasted(report):
-        return HopKind.CONNECTOR, f"no connector reads {where}{_kept(slot)}", "start the connector"
+        return ComponentKind.CONNECTOR, f"no connector reads {where}{_kept(slot)}", "start the connector"
     if slot.exists and (slot.wal_status == "unreserved" or slot.retained_bytes > _MUCH_WAL):
         advice = (
             "does the connector keep up? An idle database needs heartbeat.action.query (docs/connector.md)"
         )
-        return HopKind.CONNECTOR, f"{where} does not advance{_kept(slot)}", advice
+        return ComponentKind.CONNECTOR, f"{where} does not advance{_kept(slot)}", advice
     return None
 
 
@@ -234,13 +236,17 @@ def _heartbeats(signs: SourceSigns, report: ConnectorReport, now_ms: int) -> _Fo
     if silent_ms <= patience_ms:
         return None
     evidence = f"the connector of source {signs.source} has written no heartbeat for {_seconds(silent_ms)}"
-    return HopKind.CONNECTOR, evidence, "is it running? its log and the state of its task say why not"
+    return ComponentKind.CONNECTOR, evidence, "is it running? its log and the state of its task say why not"
 
 
 def _refused(signs: SourceSigns, _: ConnectorReport, __: int) -> _Found:
     if signs.state != "misconfigured":
         return None
-    return HopKind.CONNECTOR, f"source {signs.source} is refused: {signs.detail}", "change the connector"
+    return (
+        ComponentKind.CONNECTOR,
+        f"source {signs.source} is refused: {signs.detail}",
+        "change the connector",
+    )
 
 
 _RULES: tuple[Callable[[SourceSigns, ConnectorReport, int], _Found], ...] = (
@@ -257,7 +263,7 @@ _RULES: tuple[Callable[[SourceSigns, ConnectorReport, int], _Found], ...] = (
 """The most fundamental first: it explains what the later ones would see."""
 
 
-def fault_of_run(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int) -> Culprit | None:
+def fault_of_run(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int) -> DelayCause | None:
     """Returns why a run of a pipeline works no more; None if it does, or ended in order.
 
     A run reports to Kafka, so its silence begins when Kafka is back.
@@ -281,8 +287,8 @@ def fault_of_run(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int)
             "was it killed or stopped, or is its machine overloaded or gone? start it again with its "
             "checkpoint: docs/runbooks.md#ended"
         )
-    return Culprit(
-        kind=HopKind.PIPELINE,
+    return DelayCause(
+        kind=ComponentKind.PIPELINE,
         name=pipeline.name,
         since_ms=pipeline.ended_ms or pipeline.heard_ms,
         evidence=evidence,

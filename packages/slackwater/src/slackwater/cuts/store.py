@@ -89,7 +89,7 @@ class FrontierStatus:
 class MarkerStore(Protocol):
     """Cuts, markers and states of sources.
 
-    A cache without authority: it may lose everything at any moment, may lag behind the cut log, may be
+    A cache without authority: it may lose everything at any moment, may be older than the cut log, may be
     replaced by a copy of itself or of another store, and may contain data of other writers. What it contains
     is true only if the cut log confirms it. All methods block for at most the store's time-out and raise only
     :class:`~slackwater.cuts.errors.MarkerStoreUnavailableError`: its subclass

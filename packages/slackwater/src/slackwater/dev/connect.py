@@ -297,7 +297,7 @@ def connector_properties(
         **reading_properties(settings.prefix, int(_milliseconds(settings.heartbeat_interval))),
         **only,
         **({"exactly.once.support": "required"} if exactly_once else {}),
-        # Debezium waits this long for a batch to fill; its default of half a second would be most of the lag.
+        # Debezium waits this long for a batch to fill; its default of half a second is most of the delay.
         "poll.interval.ms": "20",
         "statistics.metrics.enabled": "false",
         **topic_properties(settings.prefix, settings.partitions, 1),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from slackwater.protocol import Clock, SystemClock, epoch_ms, metrics
-from slackwater.protocol.metrics import HOPS, LOG_LEVELS, Distribution, Metric
+from slackwater.protocol.metrics import COMPONENTS, LOG_LEVELS, Distribution, Metric
 
 if TYPE_CHECKING:  # it loads what plans batches, which need not be there before Spark starts
     from slackwater.pipeline.progress import BatchProgress
@@ -51,7 +51,9 @@ class RunMonitor:
         self._parts: defaultdict[str, float] = defaultdict(float)
         self._stages: defaultdict[int, float] = defaultdict(float)
         self._delay = Distribution(metrics.RUN_DELAY.buckets)
-        self._hops = {hop: Distribution(metrics.RUN_HOP_DELAY.buckets) for hop in HOPS}
+        self._components = {
+            component: Distribution(metrics.RUN_COMPONENT_DELAY.buckets) for component in COMPONENTS
+        }
         self._durations = Distribution(metrics.RUN_BATCH_SECONDS.buckets)
         self._records = dict.fromkeys(LOG_LEVELS, 0)
         self._values: Mapping[Metric, Callable[[], Values]] = {
@@ -61,7 +63,9 @@ class RunMonitor:
             metrics.RUN_COMMIT_AGE: self._commit_age,
             **{metric: partial(self._count, metric) for metric in _COUNTED},
             metrics.RUN_DELAY: lambda: [((), self._delay)],
-            metrics.RUN_HOP_DELAY: lambda: [((hop,), values) for hop, values in self._hops.items()],
+            metrics.RUN_COMPONENT_DELAY: lambda: [
+                ((component,), values) for component, values in self._components.items()
+            ],
             metrics.RUN_BATCH_SECONDS: lambda: [((), self._durations)],
             metrics.RUN_PART_SECONDS: lambda: [((p,), value) for p, value in sorted(self._parts.items())],
             metrics.RUN_STAGE_SECONDS: lambda: _by_stage(self._stages),
@@ -102,9 +106,9 @@ class RunMonitor:
         for work in batch.stage_work:
             self._stages[work.stage] += work.total_us / 1_000_000
         self._durations.observe(sum(batch.seconds.values()))
-        self._delay.observe(max(0.0, batch.lag.total_seconds()))
-        for hop, seconds in hop_seconds(batch).items():
-            self._hops[hop].observe(seconds)
+        self._delay.observe(max(0.0, batch.delay.total_seconds()))
+        for component, seconds in component_seconds(batch).items():
+            self._components[component].observe(seconds)
         self._newest = batch
         self.record_turn(True)
 
@@ -130,8 +134,8 @@ def _by_stage(values: Mapping[int, float]) -> Values:
     return [((str(stage),), float(value)) for stage, value in sorted(values.items())]
 
 
-def hop_seconds(batch: "BatchProgress") -> Mapping[str, float]:
-    """Returns what each hop has added to the delay of the newest transaction of a batch.
+def component_seconds(batch: "BatchProgress") -> Mapping[str, float]:
+    """Returns what each component has added to the delay of the newest transaction of a batch.
 
     It is empty if it is not known when the transaction entered Kafka and its cut. Three clocks are involved,
     so negative durations are replaced by 0.
@@ -140,5 +144,5 @@ def hop_seconds(batch: "BatchProgress") -> Mapping[str, float]:
     if cut is None or not cut.ended_ms or not cut.written_ms or cut.lsn != batch.commit_lsn:
         return {}
     moments = (epoch_ms(batch.committed_at), cut.ended_ms, cut.written_ms, epoch_ms(batch.visible_at))
-    steps = zip(HOPS, moments, moments[1:], strict=False)
-    return {hop: max(0, end - begin) / 1000 for hop, begin, end in steps}
+    steps = zip(COMPONENTS, moments, moments[1:], strict=False)
+    return {component: max(0, end - begin) / 1000 for component, begin, end in steps}

@@ -78,7 +78,7 @@ class BatchProgress:
     """The cuts that contained the transactions, ascending; empty if they are not known."""
 
     @property
-    def lag(self) -> timedelta:
+    def delay(self) -> timedelta:
         """The time from the database's commit of the newest transaction until it is visible in the output."""
         return self.visible_at - self.committed_at
 

@@ -196,11 +196,11 @@ RUN_DELAY = _run(
     "Time from the commit of the newest transaction of each batch to its visibility.",
     buckets=_SECONDS,
 )
-RUN_HOP_DELAY = _run(
-    "slackwater_run_hop_delay_seconds",
+RUN_COMPONENT_DELAY = _run(
+    "slackwater_run_component_delay_seconds",
     MetricKind.HISTOGRAM,
     "Delay that connector, sidecar and pipeline each added; accurate up to clock differences.",
-    "hop",
+    "component",
     buckets=_SECONDS,
 )
 RUN_BATCH_SECONDS = _run(
@@ -234,8 +234,8 @@ RUN_LOG_RECORDS = _run(
     "level",
 )
 
-HOPS = ("connector", "sidecar", "pipeline")
-"""Values of the label ``hop``, in the order of the data."""
+COMPONENTS = ("connector", "sidecar", "pipeline")
+"""Values of the label ``component``, in the order of the data."""
 LOG_LEVELS = ("warning", "error")
 """Values of the label ``level``."""
 
@@ -251,7 +251,7 @@ RUN_METRICS: tuple[Metric, ...] = (
     RUN_DOCUMENTS,
     RUN_DELETES,
     RUN_DELAY,
-    RUN_HOP_DELAY,
+    RUN_COMPONENT_DELAY,
     RUN_BATCH_SECONDS,
     RUN_PART_SECONDS,
     RUN_STAGE_SECONDS,
@@ -273,14 +273,14 @@ VIEW_DELAY = Metric(
     help="Commit time of the database's newest cut minus that of the view; absent if unknown.",
     labels=("source", "pipeline", "view"),
 )
-HOP_DELAY = Metric(
-    name="slackwater_hop_delay_seconds",
+COMPONENT_DELAY = Metric(
+    name="slackwater_component_delay_seconds",
     kind=MetricKind.GAUGE,
     help="Delay that one pipeline, sidecar or connector adds; absent if unknown.",
     labels=("kind", "name"),
 )
-CULPRITS = Metric(
-    name="slackwater_culprits",
+DELAY_CAUSES = Metric(
+    name="slackwater_delay_causes",
     kind=MetricKind.GAUGE,
     help="Pipelines, sidecars or connectors that make views late.",
     labels=("kind",),
@@ -313,8 +313,8 @@ LEASES = Metric(
 CONTROL_METRICS: tuple[Metric, ...] = (
     PIPELINES,
     VIEW_DELAY,
-    HOP_DELAY,
-    CULPRITS,
+    COMPONENT_DELAY,
+    DELAY_CAUSES,
     PIPELINE_EVENTS,
     PIPELINE_DOCUMENTS,
     STATE_BYTES,

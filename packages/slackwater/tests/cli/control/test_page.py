@@ -2,7 +2,7 @@
 
 Needs Debian's packages chromium and chromium-driver; without them the tests say so. How the promises were
 seen to fail. Text is text: ``fill`` in dom.js sets ``innerHTML``. In place: ``update`` removes all children
-first. The culprit: ``measure_delays`` blames nobody.
+first. The cause of a delay: ``measure_delays`` blames nobody.
 """
 
 import shutil
@@ -179,7 +179,7 @@ class LivePicture:
             state="stalled",
             timeline=1,
             frontier="0/600",
-            lag_ms=200,
+            delay_ms=200,
             newest_end=None,
             without_topic=(),
             open_transactions=(),
@@ -354,16 +354,16 @@ def test_a_pipeline_that_stalls_is_named_with_all_that_waits_for_it(
     since = clock.monotonic()
     page.sees(lambda: "pipeline orders on host-7" in page.text)
     seconds = clock.monotonic() - since
-    pytestconfig.get_terminal_writer().line(f"the culprit was shown after {seconds:.1f} s")
-    (culprit,) = page.find(".culprits li")
-    assert "orders" in culprit.text
-    assert all(view in culprit.text for view in ("orders/orders", "revenue/revenue", "forecast/forecast"))
-    assert "stock" not in culprit.text
-    page.sees(lambda: page.find(".culprits li.bad"))  # first it is late, then silent
-    (culprit,) = page.find(".culprits li.bad")
-    assert all(text in culprit.text for text in ("since ", "owner team shop", "doctor --source inv"))
+    pytestconfig.get_terminal_writer().line(f"the cause was shown after {seconds:.1f} s")
+    (cause,) = page.find(".causes li")
+    assert "orders" in cause.text
+    assert all(view in cause.text for view in ("orders/orders", "revenue/revenue", "forecast/forecast"))
+    assert "stock" not in cause.text
+    page.sees(lambda: page.find(".causes li.bad"))  # first it is late, then silent
+    (cause,) = page.find(".causes li.bad")
+    assert all(text in cause.text for text in ("since ", "owner team shop", "doctor --source inv"))
     page.sees(lambda: page.find("rect.bad"))
-    (runbook,) = page.find(".culprits a[href^=runbooks]")
+    (runbook,) = page.find(".causes a[href^=runbooks]")
     page.browser.get(runbook.get_attribute("href"))
     assert "start it again" in page.text
     page.open()

@@ -24,7 +24,7 @@ from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, show_findings
-from slackwater.control import Culprit, SourceSigns, faults_of_connector
+from slackwater.control import DelayCause, SourceSigns, faults_of_connector
 from slackwater.protocol import ConnectorReport, Finding, InputError, Verdict
 from slackwater.protocol.keys import TABLE_NAME_HINT, table_name
 from slackwater.settings.model import Settings
@@ -210,11 +210,11 @@ def _connect_findings(url: str, plan: ConnectorPlan, settings: Settings) -> Iter
         yield Finding(name, Verdict.PROBLEM, error)
 
 
-def _state(url: str, settings: Settings, source: str) -> tuple[ConnectorReport, list[Culprit]]:
+def _state(url: str, settings: Settings, source: str) -> tuple[ConnectorReport, list[DelayCause]]:
     """Returns what a sidecar that watches the connector would see now, and who is to blame for it."""
     database_url, signs = settings.postgres.url, SourceSigns(source=source)
 
-    def faults(report: ConnectorReport) -> list[Culprit]:
+    def faults(report: ConnectorReport) -> list[DelayCause]:
         return list(faults_of_connector(signs, report, report.read_ms))
 
     kafka = None if settings.kafka.bootstrap is None else kafka_settings(settings, "which are asked")

@@ -6,11 +6,11 @@ import click
 import msgspec
 
 from slackwater.cli.pipelines import read_topology
-from slackwater.cli.signs import culprit_lines, signs_of_topology
+from slackwater.cli.signs import cause_lines, signs_of_topology
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import setting, start_command
 from slackwater.command.output import Output, aligned
-from slackwater.control import Delays, Hop, HopKind, measure_delays
+from slackwater.control import ComponentDelay, ComponentKind, Delays, measure_delays
 from slackwater.protocol import SystemClock, epoch_ms
 
 
@@ -21,7 +21,7 @@ from slackwater.protocol import SystemClock, epoch_ms
 @click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
 def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
-    """Show how late each view is, hop by hop, and which component causes the delay.
+    """Show the delay of each view, component by component, and its cause.
 
     The delay of a view is the difference in age between its newest commit and the newest commit that the
     sidecar of its database has found complete. Every pipeline on the way adds to the delay, and so does every
@@ -35,7 +35,7 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
     Examples:
       slackwater delay --bootstrap localhost:9092
       slackwater delay --source inv
-      slackwater delay --json | jq -r '.culprits[].evidence'
+      slackwater delay --json | jq -r '.causes[].evidence'
 
     For details see docs/control-plane.md.
     """
@@ -52,20 +52,20 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
             output.line(line)
         if settings.redis.url is None:
             output.line("sidecars and connectors: not known, because --redis-url is not set")
-    ctx.exit(1 if delays.culprits else 0)
+    ctx.exit(1 if delays.causes else 0)
 
 
 def delay_lines(delays: Delays) -> list[str]:
     """Writes who is late, and what every view waits for."""
-    lines = list(_culprit_lines(delays))
+    lines = list(_cause_lines(delays))
     if not delays.views:
-        known = lines if delays.culprits else []
+        known = lines if delays.causes else []
         return [*known, "no pipeline has registered yet; `slackwater run` registers its pipeline"]
     rows = [("view", "delay", "of which")]
     for view in delays.views:
-        hops = " + ".join(_hop(hop) for hop in view.hops)
+        components = " + ".join(_component(component) for component in view.components)
         rows.append(
-            (f"{view.pipeline}/{view.view}", _seconds(view.delay_ms), f"source {view.source}: {hops}")
+            (f"{view.pipeline}/{view.view}", _seconds(view.delay_ms), f"source {view.source}: {components}")
         )
     arrivals = [("newest commit", "age", "connector", "sidecar")]
     arrivals += [
@@ -80,16 +80,16 @@ def delay_lines(delays: Delays) -> list[str]:
     return [*lines, *aligned(rows), "", *(aligned(arrivals) if delays.arrivals else ())]
 
 
-def _culprit_lines(delays: Delays) -> Iterator[str]:
-    if not delays.culprits:
+def _cause_lines(delays: Delays) -> Iterator[str]:
+    if not delays.causes:
         yield "no view is late"
-    yield from culprit_lines(delays.culprits)
+    yield from cause_lines(delays.causes)
     yield ""
 
 
-def _hop(hop: Hop) -> str:
-    name = f"sidecar of {hop.name}" if hop.kind is HopKind.SIDECAR else hop.name
-    return f"{name} {_seconds(hop.delay_ms)}"
+def _component(component: ComponentDelay) -> str:
+    name = f"sidecar of {component.name}" if component.kind is ComponentKind.SIDECAR else component.name
+    return f"{name} {_seconds(component.delay_ms)}"
 
 
 def _seconds(milliseconds: int | None) -> str:

@@ -161,11 +161,11 @@ def _examine(folder: Path, settings: "RunSettings", output: Output) -> int:
 
 def batch_line(batch: "BatchProgress") -> str:
     """Writes what is visible since a batch as one line."""
-    lag_ms = batch.lag.total_seconds() * 1000
+    delay_ms = batch.delay.total_seconds() * 1000
     return (
         f"{batch.pipeline}: batch {batch.batch_id} at {format_position(batch.commit_lsn)}: "
         f"{batch.events:,} events, {batch.documents:,} documents, "
-        f"visible {lag_ms:,.0f} ms after its newest commit{_parts(batch.seconds)}"
+        f"visible {delay_ms:,.0f} ms after its newest commit{_parts(batch.seconds)}"
     )
 
 

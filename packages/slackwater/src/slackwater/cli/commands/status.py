@@ -8,11 +8,11 @@ import click
 import msgspec
 
 from slackwater.cli.pipelines import pipeline_table, read_topology
-from slackwater.cli.signs import ANSWERS_WITHIN, culprit_lines, reported_status, signs_of
+from slackwater.cli.signs import ANSWERS_WITHIN, cause_lines, reported_status, signs_of
 from slackwater.command.conversion import kafka_settings, redis_settings
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, ago, aligned
-from slackwater.control import Culprit, HopKind, PipelineNode, fault_of_run, faults_of_source
+from slackwater.control import ComponentKind, DelayCause, PipelineNode, fault_of_run, faults_of_source
 from slackwater.cuts import FrontierState, FrontierStatus, MarkerStore, RedisMarkerStore
 from slackwater.protocol import (
     Cut,
@@ -34,7 +34,7 @@ from slackwater.settings.model import Settings
 @click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show the status of a source: frontier, state, lag, open transactions, pipelines.
+    """Show the status of a source: frontier, state, delay, open transactions, pipelines.
 
     The status of the source is the one that the sidecar has published in Redis; `slackwater doctor` compares
     it with the cut log. `open transactions` lists what the frontier is waiting for: each transaction, how
@@ -48,7 +48,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     \b
     Examples:
       slackwater status --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
-      slackwater status --source inv --json | jq .lag_ms
+      slackwater status --source inv --json | jq .delay_ms
 
     docs/glossary.md explains the terms, and docs/sidecar.md how the frontier advances.
     """
@@ -69,7 +69,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     else:
         why = f"not known: {problem}" if problem else "not shown, because --bootstrap is not set"
         shown = [f"pipelines: {why}"] if pipelines is None else pipeline_table(pipelines, epoch_ms(now))
-        blamed = ["", *culprit_lines(found.culprits)] if found.culprits else []
+        blamed = ["", *cause_lines(found.causes)] if found.causes else []
         for line in (*lines, "", *shown, *blamed):
             output.line(line)
     ctx.exit(0 if found.is_well else 1)
@@ -92,13 +92,13 @@ class SourceStatus:
     """The sidecar's newest word, milliseconds since the epoch."""
     frontier: str | None
     """Commit LSN of the newest cut, as PostgreSQL writes it; None: there is none."""
-    lag_ms: int | None
+    delay_ms: int | None
     """By how much the newest cut's commit is older than now."""
     event_count: int | None
     open_transactions: tuple[OpenTransaction, ...]
     pipelines: tuple[PipelineNode, ...] | None
     """Those that read the source; None: not known."""
-    culprits: tuple[Culprit, ...] = ()
+    causes: tuple[DelayCause, ...] = ()
     """The components that have stopped, each with its evidence; empty if none is known."""
 
 
@@ -127,25 +127,25 @@ def source_status(
     newest = store.newest(source, timeline)
     moves = said is not None and said.state is FrontierState.RUNNING
     signs = signs_of(source, said)
-    culprits = [*faults_of_source(signs, now_ms)]
-    if kafka_error and not any(each.kind is HopKind.KAFKA for each in culprits):
+    causes = [*faults_of_source(signs, now_ms)]
+    if kafka_error and not any(each.kind is ComponentKind.KAFKA for each in causes):
         advice = "check the brokers, --bootstrap and the rights; docs/runbooks.md#kafka-away"
-        culprits.append(Culprit(kind=HopKind.KAFKA, name=source, evidence=kafka_error, advice=advice))
-    culprits += filter(None, (fault_of_run(each, signs, now_ms) for each in pipelines or ()))
+        causes.append(DelayCause(kind=ComponentKind.KAFKA, name=source, evidence=kafka_error, advice=advice))
+    causes += filter(None, (fault_of_run(each, signs, now_ms) for each in pipelines or ()))
     return SourceStatus(
         source=source,
         timeline=timeline,
-        is_well=moves and not culprits,
+        is_well=moves and not causes,
         state=str(said.state) if said else None,
         detail=said.detail if said else "",
         sidecar=said.sidecar if said else None,
         heard_ms=said.wall_ms if said else None,
         frontier=format_position(newest.cut.lsn) if newest else None,
-        lag_ms=max(0, now_ms - newest.cut.commit_ts_ms) if newest else None,
+        delay_ms=max(0, now_ms - newest.cut.commit_ts_ms) if newest else None,
         event_count=newest.cut.event_count if newest else None,
         open_transactions=tuple(store.open(source)),
         pipelines=None if pipelines is None else tuple(pipelines),
-        culprits=tuple(culprits),
+        causes=tuple(causes),
     )
 
 

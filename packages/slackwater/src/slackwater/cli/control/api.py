@@ -154,7 +154,7 @@ ROUTES = (
     Answered(path="/pipelines/{pipeline:path}", summary="One pipeline", answer=PipelineNode, name="pipeline"),
     Answered(
         path="/delays",
-        summary="How late each view is, by hop, and which component delays it",
+        summary="The delay of each view, by component, and its cause",
         answer=Delays,
         name="delays",
     ),

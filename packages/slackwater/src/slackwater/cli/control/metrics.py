@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from prometheus_client import generate_latest
 
 from slackwater.control import (
+    ComponentKind,
     Delays,
-    HopKind,
     LeaseStanding,
     LeaseState,
     PipelineState,
@@ -32,8 +32,8 @@ def _samples(topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]
             for view in delays.views
             if view.delay_ms is not None
         ],
-        metrics.HOP_DELAY: list(_hops(delays)),
-        metrics.CULPRITS: _counted(HopKind, (each.kind for each in delays.culprits)),
+        metrics.COMPONENT_DELAY: list(_components(delays)),
+        metrics.DELAY_CAUSES: _counted(ComponentKind, (each.kind for each in delays.causes)),
         metrics.PIPELINE_EVENTS: [((each.name,), each.run_events) for each in topology.pipelines],
         metrics.PIPELINE_DOCUMENTS: [((each.name,), each.run_documents) for each in topology.pipelines],
         metrics.STATE_BYTES: [
@@ -43,19 +43,19 @@ def _samples(topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]
     }
 
 
-def _hops(delays: Delays) -> Iterator[tuple[tuple[str, str], float]]:
+def _components(delays: Delays) -> Iterator[tuple[tuple[str, str], float]]:
     known: dict[tuple[str, str], float] = {}
     for arrival in delays.arrivals:
         for kind, delay_ms in (
-            (HopKind.CONNECTOR, arrival.connector_ms),
-            (HopKind.SIDECAR, arrival.sidecar_ms),
+            (ComponentKind.CONNECTOR, arrival.connector_ms),
+            (ComponentKind.SIDECAR, arrival.sidecar_ms),
         ):
             if delay_ms is not None:
                 known[str(kind), arrival.source] = delay_ms / 1000
     for view in delays.views:
-        for hop in view.hops:
-            if hop.delay_ms is not None:
-                known[str(hop.kind), hop.name] = hop.delay_ms / 1000
+        for component in view.components:
+            if component.delay_ms is not None:
+                known[str(component.kind), component.name] = component.delay_ms / 1000
     yield from known.items()
 
 

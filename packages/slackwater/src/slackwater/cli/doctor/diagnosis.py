@@ -6,7 +6,7 @@ from slackwater.cdc.report import UNDECIDED_SNAPSHOT
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.cli.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts
 from slackwater.cli.signs import signs_of
-from slackwater.control import HopKind, PipelineState, fault_of_run, faults_of_source
+from slackwater.control import ComponentKind, PipelineState, fault_of_run, faults_of_source
 from slackwater.cuts import FrontierState
 from slackwater.protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
 from slackwater_sidecar import describe_open
@@ -67,25 +67,25 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
 def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
     signs = signs_of(facts.source, facts.status)
     for pipeline in facts.pipelines:
-        culprit = fault_of_run(pipeline, signs, facts.now_ms)
-        if culprit is not None:
+        fault = fault_of_run(pipeline, signs, facts.now_ms)
+        if fault is not None:
             has_failed = pipeline.state is PipelineState.FAILED
             yield Finding(
                 cause=Cause.PIPELINE_FAILED if has_failed else Cause.PIPELINE_VANISHED,
-                what=culprit.evidence,
+                what=fault.evidence,
                 advice=(
-                    culprit.advice,
+                    fault.advice,
                     f"will it never run again? slackwater pipeline delete {pipeline.name}",
                 ),
             )
 
 
 _CAUSES = {
-    HopKind.SIDECAR: Cause.NO_SIDECAR,
-    HopKind.CONNECTOR: Cause.CONNECTOR_DOWN,
-    HopKind.CONNECT: Cause.CONNECT_AWAY,
-    HopKind.DATABASE: Cause.DATABASE_AWAY,
-    HopKind.KAFKA: Cause.KAFKA_AWAY,
+    ComponentKind.SIDECAR: Cause.NO_SIDECAR,
+    ComponentKind.CONNECTOR: Cause.CONNECTOR_DOWN,
+    ComponentKind.CONNECT: Cause.CONNECT_AWAY,
+    ComponentKind.DATABASE: Cause.DATABASE_AWAY,
+    ComponentKind.KAFKA: Cause.KAFKA_AWAY,
 }
 
 
@@ -95,10 +95,12 @@ def _health(facts: SourceFacts) -> Iterator[Finding]:
         return
     said = Cause.KAFKA_AWAY if facts.kafka_error is not None else None
     refused = facts.status is not None and facts.status.state is FrontierState.MISCONFIGURED
-    for culprit in faults_of_source(signs_of(facts.source, facts.status), facts.now_ms):
-        cause = _CAUSES[culprit.kind]
-        if cause is not said and not (refused and culprit.kind is HopKind.CONNECTOR):  # the state says more
-            yield Finding(cause=cause, what=culprit.evidence, advice=(culprit.advice,))
+    for fault in faults_of_source(signs_of(facts.source, facts.status), facts.now_ms):
+        cause = _CAUSES[fault.kind]
+        if cause is not said and not (
+            refused and fault.kind is ComponentKind.CONNECTOR
+        ):  # the state says more
+            yield Finding(cause=cause, what=fault.evidence, advice=(fault.advice,))
 
 
 def _state(facts: SourceFacts) -> Iterator[Finding]:
@@ -325,7 +327,7 @@ def _behind(case: _OpenCase) -> Finding | None:
         evidence,
         "the sidecar is only slow, or has paused partitions that are far ahead: wait",
         "still growing? use more processes (--workers N), or a separate sidecar for this source",
-        "docs/runbooks.md#views-late",
+        "docs/runbooks.md#views-delayed",
     )
 
 

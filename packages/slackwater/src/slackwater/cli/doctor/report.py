@@ -50,7 +50,7 @@ class SourceReport:
     """Of the newest cut."""
     frontier: str | None
     """Commit LSN of the newest cut, as PostgreSQL writes it; None: there is none."""
-    lag_ms: int | None
+    delay_ms: int | None
     """By how much the newest cut's commit is older than the time of the report."""
     newest_end: str | None
     """Commit LSN of the newest END in the transaction topic."""
@@ -73,7 +73,7 @@ def make_report(facts: SourceFacts, findings: Sequence[Finding]) -> SourceReport
         state=str(status.state) if status else None,
         timeline=cut.timeline if cut else None,
         frontier=format_position(cut.lsn) if cut else None,
-        lag_ms=facts.now_ms - cut.commit_ts_ms if cut else None,
+        delay_ms=facts.now_ms - cut.commit_ts_ms if cut else None,
         newest_end=format_position(facts.newest_end.commit_lsn) if facts.newest_end else None,
         without_topic=facts.without_topic,
         open_transactions=tuple(_awaited(transaction, facts) for transaction in facts.open),

@@ -73,7 +73,7 @@ function overview() {
   return [
     h("section", { key: "late", "aria-labelledby": "late" },
       h("h1", { id: "late" }, "What is late, and why?"),
-      culprits(state.delays.culprits)),
+      causes(state.delays.causes)),
     h("p", { key: "counts", class: "counts" }, `${plural(all.length, "source")}, ${plural(known.length, "pipeline")}${counts.length ? ` (${counts.join(", ")})` : ""}, ${plural(state.delays.views.length, "view")}`),
     h("div", { key: "halves", class: "halves" }, h("section", { key: "graphs", "aria-label": "Topology" },
       h("h2", null, "How is everything connected?"),
@@ -90,15 +90,15 @@ function overview() {
 
 const viewLink = (each) => h("a", { href: to("pipelines", each.pipeline) }, `${each.pipeline}/${each.view}`);
 
-function culprits(found) {
+function causes(found) {
   if (found.length === 0) return h("p", { class: "well", "data-late": "0" }, "Nothing is late.");
   const shown = found.slice(0, 5);
-  return h("ol", { class: "culprits", "data-late": found.length },
-    shown.map(culprit),
+  return h("ol", { class: "causes", "data-late": found.length },
+    shown.map(cause),
     found.length > shown.length && h("li", { key: "more", class: "quiet" }, `and ${found.length - shown.length} more`));
 }
 
-function culprit(each) {
+function cause(each) {
   const owned = state.topology.pipelines.find((other) => each.kind === "pipeline" && other.name === each.name);
   const of = each.kind === "pipeline" ? owned?.source : each.name;
   const known = [each.since_ms !== null && `since ${clock(each.since_ms)}`, each.delay_ms >= 2000 && `${duration(each.delay_ms)} late`, owned?.owner && `owner ${owned.owner}`];
@@ -153,7 +153,7 @@ function sources(found) {
 /** The state of a source's sidecar, or of its connector, as it is known. */
 function health(source, kind) {
   const signs = state.delays.signs.find((each) => each.source === source.name);
-  const blamed = state.delays.culprits.find((each) => each.name === source.name && (kind === "sidecar" ? each.kind === "sidecar" : ["connector", "connect", "database"].includes(each.kind)));
+  const blamed = state.delays.causes.find((each) => each.name === source.name && (kind === "sidecar" ? each.kind === "sidecar" : ["connector", "connect", "database"].includes(each.kind)));
   const said = kind === "sidecar" ? signs?.state : signs?.connector?.state?.toLowerCase();
   if (blamed) return badge(kind === "sidecar" || !said || said === "running" ? (blamed.kind === "sidecar" ? "silent" : "down") : said, "bad");
   return said ? badge(said) : "not known";
@@ -192,7 +192,7 @@ function views(found) {
   return h("section", { key: "views" }, h("h1", null, "Views"), table(`${plural(found.length, "view")}, the longest delay first`,
     ["view", "delay", "parts of the delay", "source"],
     found.map((each) => row(`${each.pipeline} ${each.view}`, viewLink(each),
-      delay(each.delay_ms), hops(each), link("sources", each.source)))));
+      delay(each.delay_ms), components(each), link("sources", each.source)))));
 }
 
 function reads() {
@@ -221,7 +221,7 @@ function reads() {
 
 const lsn = (number) => `${Math.floor(number / 2 ** 32).toString(16).toUpperCase()}/${(number % 2 ** 32).toString(16).toUpperCase()}`;
 
-const hops = (view) => view.hops.map((hop) => `${hop.kind === "sidecar" ? "sidecar of " : ""}${hop.name} ${duration(hop.delay_ms)}`).join(" + ");
+const components = (view) => view.components.map((component) => `${component.kind === "sidecar" ? "sidecar of " : ""}${component.name} ${duration(component.delay_ms)}`).join(" + ");
 
 // --- one of them
 
@@ -233,12 +233,12 @@ function pipeline(name) {
   const found = state.topology.pipelines.find((each) => each.name === name);
   if (found === undefined) return missing("pipeline", name);
   const now = state.topology.made_ms;
-  const blamed = state.delays.culprits.filter((each) => each.kind === "pipeline" && each.name === name);
+  const blamed = state.delays.causes.filter((each) => each.kind === "pipeline" && each.name === name);
   const delays = state.delays.views.filter((each) => each.pipeline === name);
   const own = ratesOf(found);
   return h("section", { key: `pipeline ${name}` },
     h("h1", null, name, " ", badge(found.state)),
-    blamed.length > 0 && culprits(blamed),
+    blamed.length > 0 && causes(blamed),
     found.failure && h("pre", { class: "failure" }, found.failure),
     facts([
       ["progress", behind(found)],
@@ -260,7 +260,7 @@ function pipeline(name) {
         const own = delays.find((other) => other.view === each.name);
         const readers = state.topology.links.filter((other) => other.pipeline === name && other.view === each.name).map((other) => other.read_by);
         return row(each.name, each.name, `${each.kind} ${each.output}${each.format ? ` (${each.format})` : ""}`,
-          delay(own?.delay_ms), own ? hops(own) : "–", readers.map((reader, index) => [index ? ", " : "", link("pipelines", reader)]));
+          delay(own?.delay_ms), own ? components(own) : "–", readers.map((reader, index) => [index ? ", " : "", link("pipelines", reader)]));
       })),
     state.revisions?.some((each) => each.pipeline === name) && revisions(state.revisions),
     state.history?.pipeline === name && course(state.history, delays),
@@ -346,7 +346,7 @@ const counts = ({ received, expected }) => [...new Set([...Object.keys(received)
 
 function findings(report) {
   if (report === null || report.findings.length === 0) return h("p", { class: "well" }, "None. The source is healthy.");
-  return h("ol", { class: "culprits" }, report.findings.map((each, index) => h("li", { key: index },
+  return h("ol", { class: "causes" }, report.findings.map((each, index) => h("li", { key: index },
     h("strong", null, each.cause.replaceAll("_", " ")), " ", each.what,
     each.evidence.map((text) => h("p", null, `because ${text}`)),
     each.advice.map((text) => h("p", { class: "quiet" }, `what to do: ${text}`)))));

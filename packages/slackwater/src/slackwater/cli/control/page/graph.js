@@ -57,7 +57,7 @@ export function draw({ root, nodes, edges }, delays) {
   }
   const width = 16 + Math.max(...nodes.map((node) => node.column)) * (WIDTH + GAP.x) + WIDTH;
   const height = 16 + Math.max(...rows.values()) * (HEIGHT + GAP.y) - GAP.y;
-  const severities = new Map((delays?.culprits ?? []).map((culprit) => [`${culprit.kind === "pipeline" ? "pipeline" : "source"} ${culprit.name}`, severity(culprit)]));
+  const severities = new Map((delays?.causes ?? []).map((cause) => [`${cause.kind === "pipeline" ? "pipeline" : "source"} ${cause.name}`, severity(cause)]));
   return h("div", { class: "graph", key: root.name },
     h("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `What is derived from source ${root.name}` },
       edges.map(([from, to]) => edge(placed.get(from), placed.get(to), `${from} ${to}`)),
@@ -71,7 +71,7 @@ function edge(from, to, key) {
 }
 
 /** What has stopped is bad, what is slow is late: in the list, in the graph and in badges alike. */
-export const severity = (culprit) => (culprit.since_ms === null ? "late" : "bad");
+export const severity = (cause) => (cause.since_ms === null ? "late" : "bad");
 
 function box(node, { x, y }, worst) {
   const said = node.kind === "source" ? cutOf(node.value) : `${node.value.state}, ${behind(node.value)}`;
