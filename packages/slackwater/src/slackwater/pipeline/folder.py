@@ -37,7 +37,7 @@ from slackwater.pipeline.definition import (
 )
 from slackwater.pipeline.settings import revision_name
 from slackwater.pipeline.toml_table import PipelineLabels, TomlTable, TopicName, read_definition, read_file
-from slackwater.protocol import ConfigError, TableNameError
+from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import table_name
 from slackwater.settings.errors import did_you_mean
 from slackwater.sql.catalog import Catalog
