@@ -64,6 +64,20 @@ def test_a_source_without_a_complete_snapshot_has_no_cut_and_says_so(
     assert reason in source.frontier.missing_snapshot
 
 
+def test_a_skipped_transaction_does_not_pass_before_the_first_snapshot(source: FedSource) -> None:
+    """A decision about a transaction says nothing about the rows that the tables had before."""
+    source.notify(announced("STARTED"))
+    source.tell(end(7, ts_ms=2 * SECOND, a=1), ms=2 * SECOND)
+    source.frontier.skip_to(756)
+
+    assert source.cuts() == source.at_rest() == []
+    assert "has not announced that it is complete" in source.frontier.missing_snapshot
+
+    source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 0}, ts_ms=SECOND)[1:])
+    source.row("a/0", snapshot_row(400, ts_ms=SECOND))
+    assert [(cut.lsn, cut.skipped) for cut in source.cuts()] == [(400, ()), (756, (7,))]
+
+
 def test_an_operator_may_name_tables_that_were_empty() -> None:
     source = FedSource(complete_tables=frozenset({"inv.a"}))
     source.notify(announced("SKIPPED"))

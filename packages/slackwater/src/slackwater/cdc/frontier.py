@@ -358,9 +358,7 @@ class Frontier:
             return self._commits.skip_obstacle(self._skip_lsn)
         if not self._completeness.is_complete(head):
             return self._skip(head)
-        if self._beginning is not None and not self._has_begun(self._beginning):
-            return False
-        if self._resuming is not None and not self._has_resumed(self._resuming):
+        if not self._is_under_way():
             return False
         if snapshot is not None and any(p.front() is snapshot for p in head.partitions):
             self._end_cut_below()
@@ -370,6 +368,12 @@ class Frontier:
             self._pass(head)
             return True
         return False
+
+    def _is_under_way(self) -> bool:
+        """Returns whether transactions may pass: what has to precede the first one was read."""
+        if self._beginning is not None and not self._has_begun(self._beginning):
+            return False
+        return self._resuming is None or self._has_resumed(self._resuming)
 
     def _has_begun(self, beginning: Pending) -> bool:
         """Returns whether no snapshot rows can precede the first transaction.
@@ -421,7 +425,7 @@ class Frontier:
 
     def _skip(self, transaction: Transaction) -> bool:
         """Passes an incomplete transaction if it may be skipped and no more of it can be read."""
-        if transaction.commit_lsn > self._skip_lsn:
+        if transaction.commit_lsn > self._skip_lsn or not self._is_under_way():
             return False
         if not self._fences.is_read_past(transaction, self._partitions):
             return False
