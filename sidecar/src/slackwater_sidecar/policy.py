@@ -380,10 +380,7 @@ class PublishingState:
 
 
 def _with_notices(cut: Cut, other: Cut | None) -> Cut:
-    """Returns a cut that says of rows in Kafka also what another cut says.
-
-    That is which rows are not where their commit would have them.
-    """
+    """Returns a cut with the notices of another one, too: which rows are not where their commit has them."""
     if other is None:
         return cut
     return replace(

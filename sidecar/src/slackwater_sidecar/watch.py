@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -50,7 +50,7 @@ _TIMEOUT = timedelta(seconds=2)
 """The longest time that one question may take: a stop waits for it, and faults are named within ten s."""
 _LONGEST_LOOK_SECONDS = 5.0
 """The longest time for all questions to the database, each of which may take :data:`_TIMEOUT`."""
-_LOOKS_PER_CATALOGUE = 5
+_LOOKS_PER_FINDING = 5
 _LOOKS_THAT_COUNT = 3
 """What is the same in this many checks does not pass by itself."""
 _MOST_LOOKS = 10
@@ -285,8 +285,29 @@ class HeartbeatWitness:
             )
 
 
+class HeldFindings:
+    """Findings that take long to get: they are looked for at every fifth look, and repeated in between.
+
+    Args:
+        find: Looks for them; after an error, which is passed on, the next look tries again.
+    """
+
+    def __init__(self, find: Callable[..., Iterable[Finding]]) -> None:
+        self._find = find
+        self._until_next = 0
+        self.found: tuple[Finding, ...] = ()
+        """What was found last."""
+
+    def __call__(self, *args: object) -> tuple[Finding, ...]:
+        """Returns what is wrong, as of the last five looks."""
+        if self._until_next == 0:
+            self.found = tuple(self._find(*args))
+        self._until_next = (self._until_next or _LOOKS_PER_FINDING) - 1
+        return self.found
+
+
 class TopicsWitness:
-    """Knows which topics of the source lose records by compaction; looks at every fifth look of the watch.
+    """Knows which topics of the source lose records by compaction.
 
     Args:
         is_followed: Whether a topic belongs to the source, and counts.
@@ -296,19 +317,17 @@ class TopicsWitness:
     def __init__(self, is_followed: Callable[[str], bool], admin: AdminClient) -> None:
         self._is_followed = is_followed
         self._admin = admin
-        self._until_next = 0
         self._was_refused = False
-        self._found: tuple[Finding, ...] = ()
+        self._held = HeldFindings(self._compacted)
 
     def look(self, report: ConnectorReport) -> Watched:
-        """See the protocol."""
-        if self._until_next == 0:
+        """See the protocol; what was seen stays while Kafka is away."""
+        if not report.kafka_error:
             try:
-                self._found = tuple(self._compacted())
+                self._held()
             except KafkaException as error:
                 logger.debug("the topics do not answer: %s", error)  # the heartbeats' witness says so
-        self._until_next = (self._until_next or _LOOKS_PER_CATALOGUE) - 1
-        return {"findings": (*report.findings, *self._found)}
+        return {"findings": (*report.findings, *self._held.found)}
 
     def close(self) -> None:
         """See the protocol."""
@@ -361,7 +380,7 @@ FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s
 _UPTIME = """
 SELECT (1000 * extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()))::bigint
 """
-CatalogueFindings = Callable[[Any, ConnectorReport], Sequence[Finding]]
+CatalogueFindings = Callable[[Any, ConnectorReport], Iterable[Finding]]
 """Returns what is wrong with the catalogue, given psycopg's connection and what is known of the connector."""
 
 
@@ -454,26 +473,6 @@ def _disconnected_after(connection: Any, seconds: float) -> Iterator[None]:
         ended.close()
 
 
-class CatalogueLook:
-    """Looks at the catalogue at every fifth look of the watch, and repeats the findings in between.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-    """
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._until_next = 0
-        self._found: tuple[Finding, ...] = ()
-
-    def __call__(self, connection: Any, report: ConnectorReport) -> Sequence[Finding]:
-        """Returns why topics of tables cannot have all their rows."""
-        if self._until_next == 0:
-            self._found = tuple(source_findings(connection, self._source, report.properties))
-        self._until_next = (self._until_next or _LOOKS_PER_CATALOGUE) - 1
-        return self._found
-
-
 def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
     """Returns the watch of a source's connector, as far as the settings say where to look."""
     witnesses = _asked(
@@ -528,7 +527,10 @@ def _asked(
     if connect_url is not None:
         yield ConnectWitness(source, ConnectRest(connect_url, _TIMEOUT))
     if database_url is not None:
-        yield DatabaseWitness(source, database_url, CatalogueLook(source))
+        catalogue = HeldFindings(
+            lambda database, report: source_findings(database, source, report.properties)
+        )
+        yield DatabaseWitness(source, database_url, catalogue)
 
 
 def _first_line(part: Mapping[str, Any], secrets: frozenset[str]) -> str:

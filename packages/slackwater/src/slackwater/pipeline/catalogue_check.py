@@ -5,7 +5,6 @@ without any event. What it compares with is kept in the checkpoint.
 """
 
 import logging
-import threading
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -14,6 +13,7 @@ import psycopg
 
 from slackwater.cdc.captured import CapturedFinding, Table
 from slackwater.cdc.catalogue import examine_tables, find_publication
+from slackwater.observe.repeating import Repeating
 from slackwater.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
 from slackwater.pipeline.definition import PipelineDefinition, declared_keys, used_columns
 from slackwater.protocol import InputError, SourceTopics, hide
@@ -59,8 +59,7 @@ class CatalogueCheck:
         self._kept = _Kept()
         self._written: _Kept | None = None
         """What the pipeline's own checkpoint has; a copied state begins with what its origin kept."""
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="catalogue-check", daemon=True)
+        self._looks = Repeating("catalogue-check", self._look_again, LOOK_SECONDS)
         self._is_away = False
 
     def first_look(self, copied: Checkpoint | None = None) -> tuple[CapturedFinding, ...]:
@@ -84,7 +83,7 @@ class CatalogueCheck:
     def begin(self) -> None:
         """Begins to look every few seconds, in a thread."""
         if self._database is not None:
-            self._thread.start()
+            self._looks.begin()
 
     def check(self) -> None:
         """Keeps what was seen since the last call; returns quickly if that is nothing new.
@@ -125,17 +124,14 @@ class CatalogueCheck:
 
     def close(self) -> None:
         """Ends the thread, unless it waits for the database. Idempotent."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(_CONNECT_SECONDS)
+        self._looks.close(_CONNECT_SECONDS)
 
-    def _follow(self) -> None:
-        while not self._stopped.wait(LOOK_SECONDS):
-            try:
-                self._look()
-                self._is_away = False
-            except psycopg.Error as error:
-                self.warn(error)
+    def _look_again(self) -> None:
+        try:
+            self._look()
+            self._is_away = False
+        except psycopg.Error as error:
+            self.warn(error)
 
     def _look(self) -> None:
         if self._database is None:

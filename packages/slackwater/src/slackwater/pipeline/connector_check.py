@@ -5,7 +5,6 @@ Connect, if its address is configured, otherwise from what the sidecar has learn
 """
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
@@ -14,6 +13,7 @@ from typing import Final
 from slackwater.cdc.captured import omitted_by, subject_of
 from slackwater.cdc.connector import CONNECTOR_HINT, property_findings
 from slackwater.cuts import RedisMarkerStore
+from slackwater.observe.repeating import Repeating
 from slackwater.pipeline.definition import columns_out_of_line, columns_with_default
 from slackwater.protocol import (
     ConfigError,
@@ -99,8 +99,7 @@ class ConnectorCheck:
         """Whether anybody has known the connector's configuration, or it is declared."""
         self.refusal = ""
         """Why the sidecar publishes no further cut, as it said last; empty: it does, or it was not asked."""
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="connector-check", daemon=True)
+        self._looks = Repeating("connector-check", self.look, LOOK_SECONDS)
 
     def look(self) -> list[Finding]:
         """Returns what makes views wrong, as far as anybody knows, and sets :attr:`is_known`.
@@ -125,7 +124,7 @@ class ConnectorCheck:
     def begin(self) -> None:
         """Begins to look every few seconds, in a thread."""
         if self._ask_connect is not None or self._redis is not None:
-            self._thread.start()
+            self._looks.begin()
 
     def check(self) -> None:
         """Returns at once if the last look found nothing.
@@ -141,13 +140,7 @@ class ConnectorCheck:
 
     def close(self) -> None:
         """Ends the thread. Idempotent."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _follow(self) -> None:
-        while not self._stopped.wait(LOOK_SECONDS):
-            self.look()
+        self._looks.close()
 
     def _properties(self) -> Mapping[str, str] | None:
         if self._ask_connect is None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from slackwater.control import is_over
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
+from slackwater.observe.repeating import Repeating
 from slackwater.outputs import Sink
 from slackwater.pipeline.settings import RunSettings
 from slackwater.protocol import (
@@ -68,8 +69,7 @@ class LeaseHolder:
         """The answers that are still to be written, by lease."""
         self._held: Mapping[str, Lease] | None = None
         """What the sink was last informed of; only used by the thread that writes batches."""
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="lease-holder", daemon=True)
+        self._looks = Repeating("lease-holder", self.look, _LOOK_SECONDS, is_prompt=True)
         self._is_away = False
 
     @classmethod
@@ -98,7 +98,7 @@ class LeaseHolder:
 
     def begin(self) -> None:
         """Begins to follow the leases; does not wait for the first read."""
-        self._thread.start()
+        self._looks.begin()
 
     def hold(self) -> None:
         """Informs the sink of the commits to be kept, if they have changed; otherwise it returns quickly.
@@ -131,9 +131,7 @@ class LeaseHolder:
 
     def close(self) -> None:
         """Ends the thread and closes the connection; what is held stays held. Idempotent."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._looks.close()
         self._log.close()
 
     def look(self) -> None:
@@ -156,11 +154,6 @@ class LeaseHolder:
             if not self._is_away:
                 _log.warning("pipeline %s: the leases of readers cannot be read: %s", self._pipeline, error)
             self._is_away = True
-
-    def _follow(self) -> None:
-        while not self._over.is_set():
-            self.look()
-            self._over.wait(_LOOK_SECONDS)
 
     def _is_named(self, lease: Lease) -> bool:
         return self._pipeline in lease.pipelines

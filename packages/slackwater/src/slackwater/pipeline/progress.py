@@ -10,6 +10,7 @@ from typing import Final
 
 from slackwater.control import HELD_FOR, KnownRun, holder_of, superseded
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog
+from slackwater.observe.repeating import Repeating
 from slackwater.outputs.batch import starting_over
 from slackwater.pipeline.registration import with_checkpoint
 from slackwater.pipeline.settings import RunSettings
@@ -108,8 +109,7 @@ class RunReporter:
         self._secrets = secrets
         self._registration = registration
         self._clock = clock
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._reports = Repeating("run-reporter", self._report_news, _REPORT_SECONDS)
         self._lock = threading.Lock()
         self._report: PipelineReport | None = None
         self._is_new = False
@@ -221,9 +221,7 @@ class RunReporter:
 
     def close(self) -> None:
         """Stops reporting and closes the connection. Idempotent."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._reports.close()
         self._log.close()
 
     def _begin(self) -> None:
@@ -235,16 +233,14 @@ class RunReporter:
             timeline=registration.timeline,
             commit_lsn=0,
         )
-        self._thread = threading.Thread(target=self._keep_reporting, name="run-reporter", daemon=True)
-        self._thread.start()
+        self._reports.begin()
 
-    def _keep_reporting(self) -> None:
-        while not self._over.wait(_REPORT_SECONDS):
-            with self._lock:
-                now = self._clock.monotonic()
-                if self._report is not None and (self._is_new or now - self._reported_at >= _SILENT_SECONDS):
-                    self._log.report(self._report)
-                    self._reported_at, self._is_new = now, False
+    def _report_news(self) -> None:
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._report is not None and (self._is_new or now - self._reported_at >= _SILENT_SECONDS):
+                self._log.report(self._report)
+                self._reported_at, self._is_new = now, False
 
     def _note(self, change: Callable[[PipelineReport], PipelineReport]) -> None:
         with self._lock:
@@ -252,7 +248,6 @@ class RunReporter:
                 self._report, self._is_new = change(self._report), True
 
     def _report_end(self, failure: str) -> None:
-        self._over.set()
         with self._lock:
             if self._report is not None:
                 text = failure.encode(errors="replace").decode()

@@ -1,0 +1,42 @@
+"""Repeats something in a thread of its own, such as a look at a server."""
+
+import threading
+from collections.abc import Callable
+
+
+class Repeating:
+    """Calls a function again and again from :meth:`begin` until :meth:`close`.
+
+    Args:
+        name: The name of the thread, which does not keep the process from ending.
+        call: The function; an error ends the thread.
+        seconds: The time from the end of one call to the next.
+        is_prompt: Whether the first call is made at once.
+    """
+
+    def __init__(
+        self, name: str, call: Callable[[], object], seconds: float, *, is_prompt: bool = False
+    ) -> None:
+        self._call, self._seconds, self._is_prompt = call, seconds, is_prompt
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def begin(self) -> None:
+        """Begins to call the function; to be called once."""
+        self._thread.start()
+
+    def close(self, patience_seconds: float | None = None) -> None:
+        """Ends the thread, and waits for a call that is being made. Idempotent.
+
+        Args:
+            patience_seconds: How long to wait for it; None: until it is done.
+        """
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(patience_seconds)
+
+    def _run(self) -> None:
+        if self._is_prompt:
+            self._call()
+        while not self._over.wait(self._seconds):
+            self._call()
