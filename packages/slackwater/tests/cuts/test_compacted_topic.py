@@ -12,8 +12,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cuts import CompactedTopicUnavailableError, compacted_topic
+from slackwater.cuts import CompactedTopicUnavailableError
 from slackwater.cuts.compacted_topic import CompactedTopic
+from slackwater.kafka import topic as topic_module
 
 SECONDS = 60
 NO_OFFSET = -1001
@@ -191,7 +192,7 @@ def topic_of(bootstrap: str, name: str = "t", **options: Any) -> CompactedTopic[
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     log = Log()
     monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: LogConsumer(log))
-    monkeypatch.setattr(compacted_topic, "Producer", lambda settings: LogProducer(log, settings))
+    monkeypatch.setattr(topic_module, "Producer", lambda settings: LogProducer(log, settings))
     return log
 
 
@@ -334,7 +335,7 @@ def test_the_first_record_that_is_lost_is_logged_and_the_first_after_one_that_wa
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = topic_of("b:1")
-    with caplog.at_level(logging.WARNING, compacted_topic.__name__):
+    with caplog.at_level(logging.WARNING, topic_module.__name__):
         for is_away, lines in ((True, 1), (True, 1), (False, 1), (True, 2)):
             log.is_away = is_away
             topic.send(b"a", b"1")

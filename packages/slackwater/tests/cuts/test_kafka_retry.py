@@ -329,7 +329,7 @@ class SilentProducer:
     def __init__(self, offsets: list[int]) -> None:
         self._offsets = offsets
 
-    def produce(self, topic: str, _: bytes, *, partition: int, on_delivery: Acknowledged) -> None:
+    def produce(self, topic: str, _: bytes, __: None, *, partition: int, on_delivery: Acknowledged) -> None:
         offset = self._offsets.pop(0)
         on_delivery(None, Message(topic=topic, partition=partition, offset=offset))
 
@@ -344,7 +344,7 @@ def test_a_cut_that_is_acknowledged_without_its_offset_is_appended_again(
 ) -> None:
     """As the broker answers to a repeated batch of which it remembers only the number."""
     offsets = [7, -1001, 8, 9]  # as librdkafka names an offset that it does not know
-    monkeypatch.setattr("slackwater.cuts.kafka_log.Producer", lambda _: SilentProducer(offsets))
+    monkeypatch.setattr("slackwater.kafka.topic.Producer", lambda _: SilentProducer(offsets))
     log = KafkaCutLog(SOURCE, "nowhere:1")
     with pytest.raises(CutLogUnavailableError, match="acknowledged without an offset"):
         log.append([cut, cut])

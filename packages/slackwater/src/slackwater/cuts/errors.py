@@ -19,9 +19,6 @@ errors can be pickled: their data are their positional arguments.
 
 from slackwater.protocol import StateError, UnavailableError
 
-WITHOUT_OFFSET = "a record was acknowledged without an offset"
-"""It may be where any record is, e.g. if a broker recognised a repeated batch: it has to be written again."""
-
 
 class CompactedTopicUnavailableError(UnavailableError):
     """The topic of pipelines or of leases was not read or written; part of it may be written."""
