@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater.outputs.waiting import Attempts, Waiting
+from slackwater.outputs.waiting import Waiting, retry_for
 from slackwater.protocol import UnavailableError
 
 
@@ -40,15 +40,24 @@ def test_pauses_grow_until_the_patience_is_over_and_the_log_hears_of_some(
 ) -> None:
     clock = FakeClock()
     waiting = FakeWaiting(clock)
-    attempts = Attempts("batch 7", "a server", timedelta(seconds=9), waiting, clock)
+    retry = retry_for("batch 7", "a server", timedelta(seconds=9), waiting, clock)
     with caplog.at_level(logging.WARNING):
-        while not attempts.are_over:
-            attempts.pause("no answer")
+        while not retry.is_over:
+            retry.note("no answer")
+            retry.pause()
     assert waiting.pauses[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
-    assert set(waiting.pauses[5:]) == {1.0}
-    assert attempts.number == len(waiting.pauses) + 1
+    assert set(waiting.pauses[5:-1]) == {1.0}
+    assert clock.seconds == pytest.approx(9.0)
     assert set(waiting.steps) == {"waiting for a server: batch 7, until 00:00:09 UTC at most: no answer"}
-    assert caplog.messages == waiting.steps[:2], "every five seconds"
+    line = "waiting for a server: batch 7: no answer; trying again, for %d s at most"
+    assert caplog.messages == [line % 9, line % 3], "at once, and after five seconds"
+
+
+def test_the_time_of_attempts_begins_before_the_first_one() -> None:
+    clock = FakeClock()
+    retry = retry_for("batch 7", "a server", timedelta(seconds=9), FakeWaiting(clock), clock)
+    clock.seconds = 9.0
+    assert retry.is_over
 
 
 def test_a_stop_ends_the_pause() -> None:

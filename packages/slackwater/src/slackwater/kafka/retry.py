@@ -188,8 +188,12 @@ class Retry:
         """Notes a success."""
         self._deadline = self._news_at = -math.inf
         self._pause_seconds, self._news_seconds = _FIRST_PAUSE_SECONDS, _FIRST_NEWS_SECONDS
-        self.last_error: KafkaError | BaseException | None = None
+        self.last_error: KafkaError | BaseException | str | None = None
         """The last failure; None: there was none since the last success."""
+
+    def begin(self) -> None:
+        """Begins the time now, not with the first failure."""
+        self._deadline = self._clock.monotonic() + self._seconds
 
     @property
     def remaining_seconds(self) -> float:
@@ -207,10 +211,10 @@ class Retry:
         last = "" if self.last_error is None else f": {_text(self.last_error)}"
         return f"tried for {self._seconds:g} s{last}"
 
-    def note(self, error: KafkaError | BaseException) -> None:
+    def note(self, error: KafkaError | BaseException | str) -> None:
         """Notes a failure; says so in the log at once, and then less and less often, up to once a minute."""
         if self._deadline == -math.inf:
-            self._deadline = self._clock.monotonic() + self._seconds
+            self.begin()
         self.last_error = error
         now = self._clock.monotonic()
         if now >= self._news_at:
@@ -250,8 +254,8 @@ class KafkaRetry(Retry):
     ) -> None:
         super().__init__(f"Kafka: {what}", seconds, clock=clock, pause=pause)
         self._also = also
-        now = self._clock.monotonic()
-        self._deadline, self._news_at = now + seconds, now + _QUIET_SECONDS
+        self.begin()
+        self._news_at = self._clock.monotonic() + _QUIET_SECONDS
 
     def is_transient(self, error: KafkaError) -> bool:
         """Returns whether an error is transient, in general or in this operation."""
@@ -286,5 +290,5 @@ class KafkaRetry(Retry):
         self.pause()
 
 
-def _text(error: KafkaError | BaseException) -> str:
+def _text(error: KafkaError | BaseException | str) -> str:
     return error.str() if isinstance(error, KafkaError) else str(error)

@@ -15,7 +15,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import check_owner, is_covered, progress_after
 from slackwater.outputs.contract import SinkProbe, SinkSettings, SinkStep, WriteReport
-from slackwater.outputs.waiting import Attempts, Waiting, tried
+from slackwater.outputs.waiting import Waiting, retry_for, tried
 from slackwater.protocol import (
     Clock,
     CommitPosition,
@@ -163,21 +163,23 @@ class ExactlyOnceSink(ABC, Generic[S]):
             place: The name of the server; empty for that of the output.
         """
         place = place or self.place
-        attempts = Attempts(what, place, patience, self._waiting, self._clock)
+        retry, attempts = retry_for(what, place, patience, self._waiting, self._clock), 1
         while True:
             try:
                 return attempt()
             except self._failures as error:
                 failure = self._judged(what, error)
-                is_over = attempts.are_over or not failure.is_transient
-                if is_over and attempts.number >= failure.attempts:
+                is_over = retry.is_over or not failure.is_transient
+                if is_over and attempts >= failure.attempts:
                     raise UnavailableError(
                         f"pipeline {self._settings.pipeline!r}: {place} did not complete {what}"
-                        f"{tried(attempts.number)}: {failure.reason}",
+                        f"{tried(attempts)}: {failure.reason}",
                         "nothing is lost or partly visible; check the server and its address, then "
                         "start the pipeline again",
                     ) from error
-                attempts.pause(failure.reason)
+                retry.note(failure.reason)
+                retry.pause()
+                attempts += 1
 
     def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
         started = self._clock.monotonic()

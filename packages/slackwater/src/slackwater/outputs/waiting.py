@@ -1,19 +1,11 @@
 """How a sink waits for its server: it reports this, and stops waiting when the run is to stop."""
 
-import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final
 
+from slackwater.kafka.retry import Retry
 from slackwater.protocol import Clock, UnavailableError
-
-_FIRST_PAUSE: Final = timedelta(milliseconds=50)
-_LONGEST_PAUSE: Final = timedelta(seconds=1)
-_NEWS: Final = timedelta(seconds=5)
-"""The time between two lines in the log."""
-
-_log = logging.getLogger(__name__)
 
 
 def tried(attempts: int) -> str:
@@ -54,43 +46,22 @@ class Waiting:
             )
 
 
-class Attempts:
-    """Counts the attempts at one thing, with increasing pauses between them.
+def retry_for(what: str, place: str, patience: timedelta, waiting: Waiting, clock: Clock) -> Retry:
+    """Returns how attempts at one thing are repeated; their time begins now.
 
     Args:
         what: What is attempted.
         place: The name of the server.
         patience: The time after which there is no further attempt.
-        waiting: How to wait.
-        clock: The time; the attempts begin now.
+        waiting: How to wait; raises when the run is to stop.
+        clock: The time.
     """
+    step = f"waiting for {place}: {what}"
+    until = clock.now() + patience
 
-    def __init__(self, what: str, place: str, patience: timedelta, waiting: Waiting, clock: Clock) -> None:
-        self.number = 1
-        until = clock.now() + patience
-        self._waits_for = f"waiting for {place}: {what}, until {until:%H:%M:%S} UTC at most"
-        self._waiting = waiting
-        self._clock = clock
-        self._end = clock.monotonic() + patience.total_seconds()
-        self._pause = _FIRST_PAUSE
-        self._news_at = float("-inf")
+    def pause(seconds: float) -> None:
+        waiting.pause(seconds, f"{step}, until {until:%H:%M:%S} UTC at most: {retry.last_error}")
 
-    @property
-    def are_over(self) -> bool:
-        """Whether the patience is exhausted."""
-        return self._clock.monotonic() >= self._end
-
-    def pause(self, reason: str) -> None:
-        """Waits for the next attempt; reports the reason to the run and, from time to time, to the log.
-
-        Raises:
-            UnavailableError: The run is to stop.
-        """
-        now = self._clock.monotonic()
-        step = f"{self._waits_for}: {reason}"
-        if now - self._news_at >= _NEWS.total_seconds():
-            self._news_at = now
-            _log.warning("%s", step)
-        self._waiting.pause(self._pause.total_seconds(), step)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        self.number += 1
+    retry = Retry(step, patience.total_seconds(), clock=clock, pause=pause)
+    retry.begin()
+    return retry
