@@ -1,17 +1,18 @@
 """What the sidecars of sources have last said, as every command and the control plane judge it."""
 
 import threading
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
+from typing import TypeVar
 
 from slackwater.command.conversion import redis_settings
 from slackwater.control import DelayCause, SourceSigns, Topology
 from slackwater.cuts import FrontierStatus, MarkerStore, MarkerStoreUnavailableError, RedisMarkerStore
-from slackwater.protocol import SystemClock
+from slackwater.protocol import Clock, SystemClock
 from slackwater.settings.model import Settings
 
-_REPORTS_WITHIN = timedelta(seconds=3)
+_SETTLES_WITHIN = timedelta(seconds=3)
 """A sidecar reports every second, also to a Redis that has just started empty."""
 _LOOK_AGAIN_SECONDS = 0.2
 ANSWERS_WITHIN = timedelta(seconds=4)
@@ -20,6 +21,8 @@ ANSWERS_WITHIN = timedelta(seconds=4)
 A server that was silent for this time is not asked again for the same picture, so the fault is named within
 ten seconds, even if both are silent.
 """
+
+T = TypeVar("T")
 
 
 def signs_of(source: str, status: FrontierStatus | None) -> SourceSigns:
@@ -36,6 +39,16 @@ def signs_of(source: str, status: FrontierStatus | None) -> SourceSigns:
     )
 
 
+def settled(
+    look: Callable[[], T], is_settled: Callable[[T], bool], clock: Clock, pause: Callable[[float], object]
+) -> T:
+    """Looks until what is seen is settled, or for three seconds; returns what was seen last."""
+    deadline = clock.monotonic() + _SETTLES_WITHIN.total_seconds()
+    while not is_settled(found := look()) and clock.monotonic() < deadline:
+        pause(_LOOK_AGAIN_SECONDS)
+    return found
+
+
 def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
     """Returns what the sidecar of a source has said last; None: nothing, nor does it within three seconds.
 
@@ -44,11 +57,8 @@ def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
     Raises:
         MarkerStoreUnavailableError: the store is away.
     """
-    clock, pause = SystemClock(), threading.Event()
-    deadline = clock.monotonic() + _REPORTS_WITHIN.total_seconds()
-    while (status := store.status(source)) is None and clock.monotonic() < deadline:
-        pause.wait(_LOOK_AGAIN_SECONDS)
-    return status
+    pause = threading.Event().wait
+    return settled(lambda: store.status(source), lambda said: said is not None, SystemClock(), pause)
 
 
 def read_signs(

@@ -5,10 +5,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId, SourceFacts
 from slackwater.cli.doctor.kafka import KafkaProbe
-from slackwater.cli.signs import ANSWERS_WITHIN
+from slackwater.cli.signs import ANSWERS_WITHIN, settled
 from slackwater.command.conversion import redis_settings
 from slackwater.control import make_topology
 from slackwater.cuts import (
@@ -39,10 +40,6 @@ from slackwater.protocol.keys import cut_log_topic
 from slackwater.settings.errors import unreachable
 from slackwater.settings.model import Settings
 
-_SIDECAR_SECONDS = 3.0
-"""A sidecar reports every second: neither positions older than Kafka's ends nor a Redis that starts empty may
-look like a slow sidecar, or like none."""
-_LOOK_AGAIN_SECONDS = 0.2
 _MANY_PARTITIONS = 1_000
 """Partitions of which the last rows are read."""
 
@@ -149,12 +146,11 @@ def _with_status(sources: Sources, facts: SourceFacts) -> SourceFacts:
 
 
 def _with_news(sources: Sources, facts: SourceFacts) -> SourceFacts:
-    """Asks the sidecar until it speaks of now, or for a little while."""
-    deadline = sources.clock.monotonic() + _SIDECAR_SECONDS
-    while _is_outdated(facts) and sources.clock.monotonic() < deadline:
-        sources.pause(_LOOK_AGAIN_SECONDS)
-        facts = _with_status(sources, facts)
-    return facts
+    """Asks the sidecar until it speaks of now, for a while: old positions and an empty Redis show nothing."""
+    if not _is_outdated(facts):
+        return facts
+    look = partial(_with_status, sources, facts)
+    return settled(look, lambda now: not _is_outdated(now), sources.clock, sources.pause)
 
 
 def _compared(sources: Sources, facts: SourceFacts) -> SourceFacts:
@@ -253,10 +249,7 @@ def _wrong(sources: Sources) -> str | None:
 
     Only a contradiction that lasts counts: while a broker recovers, its log may end earlier for a moment.
     """
-    deadline = sources.clock.monotonic() + _SIDECAR_SECONDS
-    while (found := _contradiction(sources)) is not None and sources.clock.monotonic() < deadline:
-        sources.pause(_LOOK_AGAIN_SECONDS)
-    return found
+    return settled(lambda: _contradiction(sources), lambda found: found is None, sources.clock, sources.pause)
 
 
 def _contradiction(sources: Sources) -> str | None:
