@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater.cuts import InMemoryCutLog
 from slackwater.protocol import Refusal, SkipDecision, TimelineDecision
+from slackwater_lab.fakes.memory import InMemoryCutLog
 from slackwater_sidecar.resume import LoggedDecisions
 
 

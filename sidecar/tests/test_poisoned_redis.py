@@ -13,7 +13,6 @@ import redis
 from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
-    InMemoryCutLog,
     MarkerStoreContentError,
     RedisMarkerStore,
     StoredPosition,
@@ -22,6 +21,7 @@ from slackwater.cuts import (
 from slackwater.dev import RedisServer
 from slackwater.protocol import Clock, OpenTransaction, encode_cut
 from slackwater.protocol.keys import cuts_key, frontier_key, markers_key, open_key
+from slackwater_lab.fakes.memory import InMemoryCutLog
 from slackwater_lab.fakes.sources import cut
 from slackwater_sidecar import Publisher
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.cuts import CutLogReplacedError, InMemoryCutLog, RecordsGoneError
+from slackwater.cuts import CutLogReplacedError, RecordsGoneError
 from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
@@ -22,6 +22,7 @@ from slackwater_lab.debezium import (
     snapshot_notifications,
     snapshot_value,
 )
+from slackwater_lab.fakes.memory import InMemoryCutLog
 from slackwater_lab.fakes.sources import cut as cut_of_one
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.resume import Resumption, resume

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.cdc import EndOffsets, Frontier
 from slackwater.control.health import AWAY_AFTER
-from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus, InMemoryMarkerStore
+from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus
 from slackwater.protocol import (
     AheadMarkers,
     Clock,
@@ -26,6 +26,7 @@ from slackwater.protocol import (
     epoch_ms,
 )
 from slackwater_lab.debezium import snapshot_value, transaction_values
+from slackwater_lab.fakes.memory import InMemoryMarkerStore
 from slackwater_lab.fakes.sources import FailingLog
 from slackwater_sidecar import (
     Publisher,

@@ -286,7 +286,7 @@ class HeartbeatWitness:
 
 
 class HeldFindings:
-    """Findings that take long to get: they are looked for at every fifth look, and repeated in between.
+    """Findings that take long to get: every fifth look searches for them, and those in between repeat them.
 
     Args:
         find: Looks for them; after an error, which is passed on, the next look tries again.

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.cuts import InMemoryCutLog, LoggedRecord, markers_of
+from slackwater.cuts import LoggedRecord, markers_of
 from slackwater.protocol import AheadMarkers, Marker
+from slackwater_lab.fakes.memory import InMemoryCutLog
 from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.cuts import InMemoryMarkerStore, StoredPosition
+from slackwater.cuts import StoredPosition
 from slackwater.protocol import CommitPosition, CommittedTransaction, Cut, Marker, PublishedCut
+from slackwater_lab.fakes.memory import InMemoryMarkerStore
 from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,

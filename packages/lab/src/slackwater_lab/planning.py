@@ -7,8 +7,6 @@ from slackwater.cdc.records.batch import BatchTask
 from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
-    InMemoryCutLog,
-    InMemoryMarkerStore,
     LoggedRecord,
     MarkerStoreUnavailableError,
     StoredPosition,
@@ -19,6 +17,7 @@ from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.position import Position
 from slackwater.protocol import AheadMarkers, CommittedTransaction, Marker, PublishedCut
+from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore
 
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="a")
 

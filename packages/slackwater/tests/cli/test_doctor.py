@@ -22,9 +22,6 @@ from slackwater.cuts import (
     CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
-    InMemoryCutLog,
-    InMemoryMarkerStore,
-    InMemoryPipelineLog,
     MarkerStore,
     MarkerStoreContentError,
     MarkerStoreUnavailableError,
@@ -45,6 +42,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol import Finding as Examined
 from slackwater.settings.errors import unreachable
+from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore, InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW_MS = 1_000_000

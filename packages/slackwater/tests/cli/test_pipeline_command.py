@@ -9,7 +9,6 @@ from slackwater.cli import main, pipelines
 from slackwater.cli.commands.pipeline import pipeline_rows
 from slackwater.cli.removal import check_unread, taking_name
 from slackwater.control import holder_of, known_runs, make_topology
-from slackwater.cuts import InMemoryCutLog, InMemoryPipelineLog
 from slackwater.protocol import (
     InputError,
     Lease,
@@ -20,6 +19,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
+from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION as ORDERS
 
 NOW_MS = 1_795_206_900_000

@@ -19,11 +19,11 @@ from slackwater.cli.pipeline_outputs import (
     open_outputs,
 )
 from slackwater.client import ViewSnapshot, VisibleCommit
-from slackwater.cuts import InMemoryPipelineLog
 from slackwater.outputs import SinkKind
 from slackwater.protocol import CommitPosition, ConfigError, InputError
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import KafkaSection, Settings
+from slackwater_lab.fakes.memory import InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION
 
 PIPELINES = Path(__file__).parents[4] / "pipelines"

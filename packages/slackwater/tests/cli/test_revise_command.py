@@ -24,7 +24,6 @@ from slackwater.client import PipelineOutput, ReadableStates, ViewSnapshot, Visi
 from slackwater.client.snapshot import Key
 from slackwater.command.output import Output
 from slackwater.control import PipelineState, Progress, Topology, first_source, known_pipelines, make_topology
-from slackwater.cuts import InMemoryPipelineLog
 from slackwater.protocol import (
     CommitPosition,
     PipelineEntry,
@@ -33,6 +32,7 @@ from slackwater.protocol import (
     from_epoch_ms,
 )
 from slackwater.settings.model import Settings
+from slackwater_lab.fakes.memory import InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION
 
 VIEW = replace(REGISTRATION.views[0], name="orders", output="orders", format="json", output_source="")

@@ -11,14 +11,7 @@ from slackwater.cli import main
 from slackwater.cli.decisions import plan_skip, plan_timeline, refusal_in_force
 from slackwater.cli.doctor.examination import Sources
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, SourceFacts
-from slackwater.cuts import (
-    FrontierState,
-    FrontierStatus,
-    InMemoryCutLog,
-    InMemoryMarkerStore,
-    InMemoryPipelineLog,
-    RegressionNotice,
-)
+from slackwater.cuts import FrontierState, FrontierStatus, RegressionNotice
 from slackwater.protocol import (
     Cut,
     InputError,
@@ -31,6 +24,7 @@ from slackwater.protocol import (
     SystemClock,
     TimelineDecision,
 )
+from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore, InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION
 
 CUT = Cut(

@@ -11,14 +11,7 @@ import pytest
 from slackwater.cli import main, pipelines, signs
 from slackwater.cli.commands.status import source_status, status_lines
 from slackwater.control import ComponentKind, PipelineState, SourceSigns, make_topology
-from slackwater.cuts import (
-    FrontierState,
-    FrontierStatus,
-    InMemoryCutLog,
-    InMemoryMarkerStore,
-    InMemoryPipelineLog,
-    RedisMarkerStore,
-)
+from slackwater.cuts import FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.protocol import (
     ConnectorReport,
     Cut,
@@ -29,6 +22,7 @@ from slackwater.protocol import (
     epoch_ms,
 )
 from slackwater.settings.model import RedisSection, Settings
+from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore, InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -15,13 +15,7 @@ from slackwater.cli.doctor.facts import Cause, SourceFacts
 from slackwater.cli.doctor.report import make_report
 from slackwater.cli.pipelines import pipeline_table, topology_lines, topology_of
 from slackwater.control import PipelineNode, Topology, make_topology
-from slackwater.cuts import (
-    CompactedTopicUnavailableError,
-    CutLogUnavailableError,
-    InMemoryCutLog,
-    InMemoryMarkerStore,
-    InMemoryPipelineLog,
-)
+from slackwater.cuts import CompactedTopicUnavailableError, CutLogUnavailableError
 from slackwater.protocol import (
     Cut,
     PipelineEntry,
@@ -30,6 +24,7 @@ from slackwater.protocol import (
     RunEnd,
     SourceTopics,
 )
+from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore, InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW_MS = 1_795_206_900_000

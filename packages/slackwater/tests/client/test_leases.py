@@ -24,8 +24,8 @@ from slackwater.client import (
 )
 from slackwater.client.snapshot import Key
 from slackwater.control import LeaseState
-from slackwater.cuts import InMemoryLeaseLog
 from slackwater.protocol import CommitPosition, ConfigError, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
+from slackwater_lab.fakes.memory import InMemoryLeaseLog
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

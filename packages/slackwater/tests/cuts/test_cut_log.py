@@ -13,7 +13,6 @@ from slackwater.cuts import (
     CutLogDamagedError,
     CutLogReplacedError,
     CutLogUnavailableError,
-    InMemoryCutLog,
     KafkaCutLog,
     LoggedRecord,
     RecordsGoneError,
@@ -32,6 +31,7 @@ from slackwater.protocol import (
     TimelineDecision,
     encode_cut,
 )
+from slackwater_lab.fakes.memory import InMemoryCutLog
 
 MakeCut = Callable[..., Cut]
 

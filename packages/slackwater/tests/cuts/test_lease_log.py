@@ -9,14 +9,9 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Producer
 
-from slackwater.cuts import (
-    CompactedTopicUnavailableError,
-    InMemoryLeaseLog,
-    KafkaLeaseLog,
-    LeaseLog,
-    lease_log,
-)
+from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog, lease_log
 from slackwater.protocol import Hold, KafkaSettings, Lease, encode_lease_record, lease_record_key
+from slackwater_lab.fakes.memory import InMemoryLeaseLog
 
 LEASE = Lease(
     id="4f",

@@ -8,7 +8,6 @@ import pytest
 from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
-    InMemoryMarkerStore,
     MarkerStore,
     RedisMarkerStore,
     RegressionNotice,
@@ -26,6 +25,7 @@ from slackwater.protocol import (
     TaskReport,
     Verdict,
 )
+from slackwater_lab.fakes.memory import InMemoryMarkerStore
 
 MakeCut = Callable[..., Cut]
 

@@ -12,13 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater.cuts import (
-    CompactedTopicUnavailableError,
-    InMemoryPipelineLog,
-    KafkaPipelineLog,
-    PipelineLog,
-    kafka_pipeline_log,
-)
+from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog, kafka_pipeline_log
 from slackwater.protocol import (
     PipelineEntry,
     PipelineRegistration,
@@ -27,6 +21,7 @@ from slackwater.protocol import (
     encode_pipeline_record,
     pipeline_record_key,
 )
+from slackwater_lab.fakes.memory import InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION
 
 REPORT = PipelineReport(pipeline="orders", run="r", batch_id=1, timeline=1, commit_lsn=7)

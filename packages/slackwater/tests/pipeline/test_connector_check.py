@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slackwater.cdc.connector import property_findings, reading_properties
-from slackwater.cuts import FrontierState, FrontierStatus, InMemoryMarkerStore, RedisMarkerStore
+from slackwater.cuts import FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.pipeline import connector_check
 from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
 from slackwater.pipeline.definition import columns_with_default
@@ -26,6 +26,7 @@ from slackwater.protocol import (
 )
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.fakes.memory import InMemoryMarkerStore
 
 if TYPE_CHECKING:
     from slackwater.dev import RedisServer

@@ -14,12 +14,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from slackwater.cdc.connector import reading_properties
-from slackwater.cuts import (
-    CompactedTopicUnavailableError,
-    InMemoryLeaseLog,
-    InMemoryPipelineLog,
-    RecordsGoneError,
-)
+from slackwater.cuts import CompactedTopicUnavailableError, RecordsGoneError
 from slackwater.pipeline import RunSettings, leases, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
@@ -42,6 +37,7 @@ from slackwater.protocol import (
     UnavailableError,
 )
 from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.fakes.memory import InMemoryLeaseLog, InMemoryPipelineLog
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 TOLD = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.cuts import CompactedTopicUnavailableError, InMemoryLeaseLog
+from slackwater.cuts import CompactedTopicUnavailableError
 from slackwater.pipeline.errors import OutputRefusedError, run_overtaken
 from slackwater.pipeline.leases import CLOCK_MARGIN, LeaseHolder
 from slackwater.protocol import (
@@ -23,6 +23,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
+from slackwater_lab.fakes.memory import InMemoryLeaseLog
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from slackwater.control import make_topology
-from slackwater.cuts import InMemoryPipelineLog
 from slackwater.pipeline import load_pipeline, pipeline_definition
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.progress import BatchProgress, RunReporter
@@ -22,6 +21,7 @@ from slackwater.protocol import (
     StateError,
 )
 from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.fakes.memory import InMemoryPipelineLog
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 BATCH = BatchProgress(

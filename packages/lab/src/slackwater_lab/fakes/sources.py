@@ -11,8 +11,6 @@ from slackwater.cuts import (
     CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
-    InMemoryCutLog,
-    InMemoryMarkerStore,
     KafkaCutLog,
     MarkerStoreContentError,
     MarkerStoreUnavailableError,
@@ -35,6 +33,7 @@ from slackwater_lab.debezium import (
     snapshot_notifications,
     transaction_values,
 )
+from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore
 from slackwater_sidecar.mirror import MARKERS_INTERVAL
 from slackwater_sidecar.publisher import Publisher
 

@@ -5,9 +5,10 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from slackwater.cuts import FrontierState, FrontierStatus, InMemoryMarkerStore, markers_of
+from slackwater.cuts import FrontierState, FrontierStatus, markers_of
 from slackwater.protocol import PublishedCut
 from slackwater.protocol.keys import data_topic
+from slackwater_lab.fakes.memory import InMemoryMarkerStore
 from slackwater_lab.simulator.connector import Place, Restart
 from slackwater_lab.simulator.processes import Processes
 from slackwater_lab.simulator.scenario import SOURCE, Feature, Incident

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from slackwater.cdc.table_snapshots import ALL_TABLES
-from slackwater.cuts import InMemoryCutLog, InMemoryMarkerStore, RecordsGoneError
+from slackwater.cuts import RecordsGoneError
 from slackwater.protocol import (
     AheadMarkers,
     Cut,
@@ -18,6 +18,7 @@ from slackwater.protocol import (
     TimelineDecision,
 )
 from slackwater.protocol.keys import data_topic
+from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore
 from slackwater_lab.simulator.avro import AvroConverter
 from slackwater_lab.simulator.connector import (
     NOTIFICATIONS,

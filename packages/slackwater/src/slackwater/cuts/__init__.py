@@ -14,12 +14,6 @@ from slackwater.cuts.errors import (
 from slackwater.cuts.kafka_log import KafkaCutLog
 from slackwater.cuts.kafka_pipeline_log import KafkaPipelineLog
 from slackwater.cuts.lease_log import KafkaLeaseLog, LeaseLog
-from slackwater.cuts.memory import (
-    InMemoryCutLog,
-    InMemoryLeaseLog,
-    InMemoryMarkerStore,
-    InMemoryPipelineLog,
-)
 from slackwater.cuts.pipeline_log import PipelineLog
 from slackwater.cuts.redis_store import RedisMarkerStore
 from slackwater.cuts.store import (
@@ -43,10 +37,6 @@ __all__ = [
     "CutRetention",
     "FrontierState",
     "FrontierStatus",
-    "InMemoryCutLog",
-    "InMemoryLeaseLog",
-    "InMemoryMarkerStore",
-    "InMemoryPipelineLog",
     "KafkaCutLog",
     "KafkaLeaseLog",
     "KafkaPipelineLog",

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, find_places
-from slackwater.cuts import InMemoryCutLog
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source import markers, planner
 from slackwater.pipeline.source.feed import Feed
@@ -22,6 +21,7 @@ from slackwater.pipeline.source.position import Position, TopicPosition
 from slackwater.pipeline.source.segments import Segments
 from slackwater.protocol import AheadMarkers, CommittedTransaction, Cut, Marker
 from slackwater_lab.debezium import change_value, snapshot_value
+from slackwater_lab.fakes.memory import InMemoryCutLog
 
 TABLES = ("s.a", "s.b")
 GROUPS = 3

@@ -12,7 +12,6 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 
 from slackwater.cdc import BadInputError
 from slackwater.cdc.records.keyless import RUN_HEADER
-from slackwater.cuts import InMemoryCutLog
 from slackwater.dev import KafkaBroker
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.options import SourceOptions
@@ -20,6 +19,7 @@ from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.rows import ROW_SCHEMA
 from slackwater.pipeline.source.task import read_task
 from slackwater.protocol import PublishedCut
+from slackwater_lab.fakes.memory import InMemoryCutLog
 
 pytestmark = pytest.mark.integration
 

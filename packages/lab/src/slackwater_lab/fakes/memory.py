@@ -1,4 +1,4 @@
-"""Cut log, marker store and topic of pipelines in this process: for tests, and pipelines without servers."""
+"""Cut log, marker store, and the topics of pipelines and of leases, in this process."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
