@@ -426,6 +426,19 @@ def test_commits_that_were_not_loaded_are_not_taken_for_those_that_were(delta: L
     assert [each.properties.get("slackwater.batch") for each in late.snapshots_from(head.id)] == [None, "9"]
 
 
+def test_a_compaction_and_properties_of_another_writer_keep_the_rows(delta: Lake, tmp_path: Path) -> None:
+    table = made(delta)
+    other = DeltaTable(str(tmp_path / "lake" / "s" / "t"))
+    named = other.version()
+    other.optimize.compact()
+    other.alter.set_table_properties({"delta.appendOnly": "false"})
+    other.alter.add_constraint({"small": '"Id" < 100'})
+    table.load()
+    assert [each.keeps_rows for each in table.snapshots_from(named)[1:]] == [True, True, True]
+    table.append(rows((9, "x")), MINE)
+    assert [each.keeps_rows for each in table.snapshots_from(named)[4:]] == [False]
+
+
 def test_files_that_no_commit_has_go_when_they_are_old_and_no_others(delta: Lake, tmp_path: Path) -> None:
     """Fails when a file counts as lost though a version that is young enough has it."""
     table = made(delta)
