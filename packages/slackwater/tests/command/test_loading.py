@@ -559,8 +559,8 @@ def test_all_that_is_wrong_is_said_at_once_with_what_was_expected(config: Path) 
         f"setting sidecar.tables[1] {file}: expected a text",
         f"setting sidecar.evidence.inv.a {file}: expected 'counts' or 'overtaken' or 'offsets'",
         f"setting sidecar.of.crm.open_aftr {file}: is not a known key; did you mean open_after?",
-        "setting run.silent_after (from flag): expected a number of seconds",
         f"setting run.index_root {file}: expected the name of a file or folder",
+        "setting run.silent_after (from flag): expected a number of seconds",
         "setting run.class_archive (from flag): expected true or false",
         "setting telemetry.trace_ratio (from environment SLACKWATER_TELEMETRY_TRACE_RATIO): "
         "expected a number from 0 to 1",

@@ -6,11 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from slackwater.protocol import Servers
+from slackwater.settings.model import RunOptions
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
+class RunSettings(RunOptions):
     """Servers, checkpoint and size of one run."""
 
     servers: Servers
@@ -32,23 +33,8 @@ class RunSettings:
     copy of that revision's state. None to begin at the beginning of the source's topics."""
     timeline: int = 1
     """The timeline of the source that is read."""
-    available_now: bool = False
-    """Whether to process what exists when the run starts, and then end."""
-    master: str | None = None
-    """The Spark master; None for the one that Spark is configured with, or else ``local[*]``. It has no
-    effect under ``spark-submit``, which has chosen one."""
-    driver_memory: str | None = None
-    """The heap of the driver's JVM; None for what Spark is configured with, or else 768 MiB. It has no effect
-    if this process already has a JVM."""
-    parallelism: int | None = None
-    """The number of tasks of a large batch, and of each of its levels; None for the number of cores that
-    Spark has."""
-    max_events_per_batch: int | None = None
-    """The number of change events of the source at which a batch is closed; None for the source's default."""
     limits: StatementLimits = DEFAULT_LIMITS
     """The limits of one statement of a view."""
-    index_root: Path | None = None
-    """Where tasks keep the indexes of stages, which are a cache; None for Spark's local folder."""
     local_index_root: Path | None = None
     """The same for executors on this machine, where indexes may outlive a run; used if `index_root` is
     None."""
@@ -61,17 +47,6 @@ class RunSettings:
     keep: timedelta = timedelta(minutes=10)
     """The minimum time for which topics of ``latest`` that have to be created keep documents that were
     replaced."""
-    longest_lease: timedelta = timedelta(days=1)
-    """The maximum duration of readers' leases; longer ones are refused."""
-    allow_missing_tables: bool = False
-    """Whether tables without a topic count as empty, with a warning. Otherwise the run is refused."""
-    accept_changed_output: bool = False
-    """Whether to continue with output topics that were changed by others. Otherwise the run is refused."""
-    spark_log: Path | None = None
-    """The file for the log of Spark's JVM; None for ``spark.log`` in the checkpoint or, if that is not on a
-    disk of this machine, for a temporary file."""
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    """Further Spark settings, which override Spark's own files and ``spark-submit``."""
 
 
 def revision_name(name: str, revision: int) -> str:

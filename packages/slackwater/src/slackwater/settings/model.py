@@ -409,8 +409,8 @@ class IcebergSection(LakeSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSection:
-    """Says how a pipeline runs."""
+class RunOptions:
+    """What a run of a pipeline is given by the command and from Python alike."""
 
     checkpoint: Place | None = None
     """Location of the pipeline's state: a folder, or a URL such as ``s3://bucket/folder``."""
@@ -424,32 +424,38 @@ class RunSection:
     """Number of tasks for a large batch, and for each of its levels; default: the number of Spark's cores."""
     max_events_per_batch: Count | None = None
     """Number of change events at which a batch is closed."""
-    statement_memory: Count = 512
-    """Memory for one SQL statement of a view, in MiB, in each of Spark's Python processes. A process may grow
-    by three times as much while the statement runs."""
-    statement_seconds: Annotated[float, Meta(gt=0)] = 120
-    """CPU seconds after which a SQL statement of a view is aborted, and the pipeline with it."""
     longest_lease: timedelta = timedelta(days=1)
     """Longest lease that a pipeline accepts, in seconds; longer ones are refused."""
     allow_missing_tables: bool = False
     """Treat tables without a topic as empty. Otherwise the run is refused, since a name may be wrong."""
-    http: str | None = None
-    """host:port for /metrics, /healthz and /readyz of the run; port 0: any free port; default: none."""
-    silent_after: timedelta = timedelta(minutes=15)
-    """/healthz fails when the run has not taken a step for this long, in seconds. Running a batch in Spark is
-    one step: set more than your longest transaction takes."""
     accept_changed_output: bool = False
     """Continue with output topics that were changed since the last run; missing documents stay missing."""
     index_root: Path | None = None
     """Local folder for the stages' indexes, which are a cache; default: with a local master,
     slackwater/indexes in the user's cache folder, so that a restart finds them, else Spark's local folder."""
-    class_archive: bool = True
-    """Use the archive of `slackwater archive-classes`, if it exists, so that Spark starts faster."""
     spark_log: Path | None = None
     """File for the log of Spark's JVM and for everything that the JVM and its Python workers print; with
     log.level = "debug", this also goes to the log."""
     spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Any other Spark settings, which override spark-defaults.conf and spark-submit; only in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSection(RunOptions):
+    """Says how a pipeline runs."""
+
+    statement_memory: Count = 512
+    """Memory for one SQL statement of a view, in MiB, in each of Spark's Python processes. A process may grow
+    by three times as much while the statement runs."""
+    statement_seconds: Annotated[float, Meta(gt=0)] = 120
+    """CPU seconds after which a SQL statement of a view is aborted, and the pipeline with it."""
+    http: str | None = None
+    """host:port for /metrics, /healthz and /readyz of the run; port 0: any free port; default: none."""
+    silent_after: timedelta = timedelta(minutes=15)
+    """/healthz fails when the run has not taken a step for this long, in seconds. Running a batch in Spark is
+    one step: set more than your longest transaction takes."""
+    class_archive: bool = True
+    """Use the archive of `slackwater archive-classes`, if it exists, so that Spark starts faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

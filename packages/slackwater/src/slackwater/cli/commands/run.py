@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from slackwater.observe.stopping import stop_on_signals
 from slackwater.observe.telemetry import sending_telemetry
 from slackwater.protocol import format_position, user_cache
 from slackwater.protocol.log_fields import set_log_fields
-from slackwater.settings.model import Settings
+from slackwater.settings.model import RunOptions, Settings
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater.pipeline import BatchProgress, RunSettings
@@ -185,31 +185,21 @@ def _run_settings(settings: Settings) -> "RunSettings":
     from slackwater.sql.limits import StatementLimits
 
     run = settings.run
-    checkpoint = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where the state is kept")
+    options = {each.name: getattr(run, each.name) for each in fields(RunOptions)}
+    required(run.checkpoint, "run.checkpoint", "--checkpoint", "where the state is kept")
     return RunSettings(
+        **options,
         servers=servers(settings, "where source and output are"),
-        checkpoint=checkpoint,
         source_database=settings.postgres.url,
         source_user=settings.connect.database_user,
         ask_connect=_ask_connect(settings),
         connector_properties=settings.connect.properties,
         timeline=settings.timeline,
-        available_now=run.available_now,
-        master=run.master,
-        driver_memory=run.driver_memory,
-        parallelism=run.parallelism,
-        max_events_per_batch=run.max_events_per_batch,
         limits=StatementLimits(run.statement_memory, run.statement_seconds),
-        index_root=run.index_root,
         local_index_root=default_index_root(os.environ),
         class_archives=default_class_archives(os.environ) if run.class_archive else None,
         replication_factor=settings.kafka.replication_factor,
         keep=settings.kafka.keep,
-        longest_lease=run.longest_lease,
-        allow_missing_tables=run.allow_missing_tables,
-        accept_changed_output=run.accept_changed_output,
-        spark_log=run.spark_log,
-        spark_conf=run.spark_conf,
     )
 
 
