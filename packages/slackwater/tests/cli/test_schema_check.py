@@ -12,7 +12,7 @@ import slackwater.cli.commands.schema
 from slackwater.cdc import captured
 from slackwater.cli import main
 from slackwater.cli.commands.schema import (
-    Difference,
+    SchemaDifference,
     affected,
     difference_lines,
     differences,
@@ -35,13 +35,13 @@ VIEWS = {
 TABLE = "s.items"
 
 
-def found(database: str) -> list[Difference]:
+def found(database: str) -> list[SchemaDifference]:
     catalog = parse_catalog({"schema.sql": DECLARED})
     plan = compile_separately([(f"{name}.sql", sql) for name, sql in VIEWS.items()], catalog)
     return differences(plan, catalog, parse_catalog({"the database": database}))
 
 
-def changed(was: str, now: str) -> list[Difference]:
+def changed(was: str, now: str) -> list[SchemaDifference]:
     assert was in DECLARED
     return found(DECLARED.replace(was, now))
 
@@ -104,7 +104,7 @@ def test_a_table_whose_changes_go_to_its_partitions_touches_its_views() -> None:
     catalog = parse_catalog({"schema.sql": DECLARED})
     plan = pipeline_definition(name="p", source="inv", catalog=catalog, views=VIEWS).plan
     (difference,) = differences(plan, catalog, catalog, apart=("s.items",))
-    assert difference == Difference(
+    assert difference == SchemaDifference(
         TABLE, "PARTITIONS", "one table", "published apart", ("prices", "by_kind")
     )
     lines = "\n".join(difference_lines("p", 1, [difference]))
@@ -148,7 +148,7 @@ def test_another_primary_key_touches_every_view_of_the_table() -> None:
 
 def test_a_table_that_is_gone_touches_its_views() -> None:
     assert found("CREATE TABLE s.other (id int PRIMARY KEY);") == [
-        Difference(TABLE, "TABLE", "declared", "absent", ("prices", "by_kind"))
+        SchemaDifference(TABLE, "TABLE", "declared", "absent", ("prices", "by_kind"))
     ]
 
 

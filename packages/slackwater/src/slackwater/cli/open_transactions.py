@@ -18,7 +18,7 @@ _SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenKafkaTransaction:
     """The oldest transaction of a partition that is neither committed nor aborted."""
 
     topic: str
@@ -38,7 +38,7 @@ class OpenTransaction:
         return self.end - self.stable
 
 
-def find_open_transactions(kafka: KafkaSettings, topics: Iterable[str]) -> list[OpenTransaction]:
+def find_open_transactions(kafka: KafkaSettings, topics: Iterable[str]) -> list[OpenKafkaTransaction]:
     """Finds the oldest open transaction of each partition of these topics, also that of a healthy run.
 
     Raises:
@@ -61,9 +61,9 @@ def find_open_transactions(kafka: KafkaSettings, topics: Iterable[str]) -> list[
         ]
 
 
-def _open_transaction(first: Message, stable: int, end: int) -> OpenTransaction:
+def _open_transaction(first: Message, stable: int, end: int) -> OpenKafkaTransaction:
     topic = first.topic() or ""
-    return OpenTransaction(
+    return OpenKafkaTransaction(
         topic=topic,
         partition=first.partition() or 0,
         stable=stable,

@@ -189,7 +189,7 @@ def _database(settings: Settings) -> AbstractContextManager[Database]:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SchemaDifference:
     """Describes something that is declared otherwise than it is."""
 
     table: str
@@ -218,7 +218,7 @@ def differences(
     database: Catalog,
     apart: Collection[str] = (),
     keyed: Collection[str] = (),
-) -> list[Difference]:
+) -> list[SchemaDifference]:
     """Returns what differs by table, in the order of its columns.
 
     Args:
@@ -232,7 +232,7 @@ def differences(
     from slackwater.pipeline import table_names, view_inputs
 
     inputs = {view.name: list(view_inputs(plan, view)) for view in plan.views}
-    found: list[Difference] = []
+    found: list[SchemaDifference] = []
     there = {table.full_name: table for table in database.tables}
     for name in table_names(plan):
         (own,) = (each for each in declared.tables if each.full_name == name)
@@ -240,15 +240,15 @@ def differences(
         if name in there:
             found += [*_columns(own, there[name], uses), *_keys(own, there[name], uses, is_key=name in keyed)]
         else:
-            found.append(Difference(name, "TABLE", "declared", ABSENT, uses.of_table()))
+            found.append(SchemaDifference(name, "TABLE", "declared", ABSENT, uses.of_table()))
         if name in apart:
-            found.append(Difference(name, _PARTITIONS, "one table", "published apart", uses.of_table()))
+            found.append(SchemaDifference(name, _PARTITIONS, "one table", "published apart", uses.of_table()))
     return found
 
 
 def uncaptured(
     plan: EnginePlan, faults: Iterable[CapturedFinding], apart: Collection[str] = ()
-) -> Iterator[Difference]:
+) -> Iterator[SchemaDifference]:
     """Yields a difference for each reason why topics cannot have all rows of a table.
 
     Args:
@@ -265,15 +265,15 @@ def uncaptured(
         if fault.table not in apart:
             what = fault.column or "ROWS"
             text = f"{fault.text}. {fault.hint}"
-            yield Difference(fault.table, what, "in the topic", "not in the topic", views, text)
+            yield SchemaDifference(fault.table, what, "in the topic", "not in the topic", views, text)
 
 
-def affected(found: Sequence[Difference]) -> tuple[str, ...]:
+def affected(found: Sequence[SchemaDifference]) -> tuple[str, ...]:
     """Returns the views that are touched, each once."""
     return tuple(dict.fromkeys(view for each in found for view in each.views))
 
 
-def difference_lines(pipeline: str, revision: int, found: Sequence[Difference]) -> Iterator[str]:
+def difference_lines(pipeline: str, revision: int, found: Sequence[SchemaDifference]) -> Iterator[str]:
     """Writes the differences as a table, and what to do."""
     if not found:
         yield f"{pipeline}: the declared tables match the database"
@@ -326,30 +326,30 @@ class _Uses:
         return tuple(name for name, inputs in self._by_view.items() if any(map(holds, inputs)))
 
 
-def _columns(declared: Table, found: Table, uses: _Uses) -> Iterator[Difference]:
+def _columns(declared: Table, found: Table, uses: _Uses) -> Iterator[SchemaDifference]:
     for column in declared.columns:
         now = found.column(column.name)
         if now is None:
             views = uses.of_column(column.name)
-            yield Difference(declared.full_name, column.name, _shown(column), ABSENT, views)
+            yield SchemaDifference(declared.full_name, column.name, _shown(column), ABSENT, views)
         elif str(now.type) != str(column.type) or now.nullable != column.nullable:
             harmless = str(now.type) == str(column.type) and column.nullable
             views = () if harmless else uses.of_column(column.name)
-            yield Difference(declared.full_name, column.name, _shown(column), _shown(now), views)
+            yield SchemaDifference(declared.full_name, column.name, _shown(column), _shown(now), views)
     for column in found.columns:
         if declared.column(column.name) is None and not _is_generated(column):
-            yield Difference(declared.full_name, column.name, ABSENT, _shown(column), ())
+            yield SchemaDifference(declared.full_name, column.name, ABSENT, _shown(column), ())
 
 
-def _keys(declared: Table, found: Table, uses: _Uses, *, is_key: bool) -> Iterator[Difference]:
+def _keys(declared: Table, found: Table, uses: _Uses, *, is_key: bool) -> Iterator[SchemaDifference]:
     if declared.primary_key != found.primary_key:
         was, now = (", ".join(each.primary_key) or ABSENT for each in (declared, found))
         views = () if is_key else uses.of_table()
-        yield Difference(declared.full_name, "PRIMARY KEY", was, now, views)
+        yield SchemaDifference(declared.full_name, "PRIMARY KEY", was, now, views)
     if declared.replica_identity_full != found.replica_identity_full:
         was, now = ("FULL" if t.replica_identity_full else "DEFAULT" for t in (declared, found))
         views = () if found.replica_identity_full else uses.of_old_rows()
-        yield Difference(declared.full_name, "REPLICA IDENTITY", was, now, views)
+        yield SchemaDifference(declared.full_name, "REPLICA IDENTITY", was, now, views)
 
 
 def _is_generated(column: Column) -> bool:

@@ -8,7 +8,7 @@ import click
 import orjson
 
 from slackwater.cli.commit_log import pipeline_name, written_topics
-from slackwater.cli.open_transactions import OpenTransaction, find_open_transactions
+from slackwater.cli.open_transactions import OpenKafkaTransaction, find_open_transactions
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import Command, setting, start_command
 from slackwater.command.output import Output, ago
@@ -105,11 +105,11 @@ def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None
         )
 
 
-def _find(kafka: KafkaSettings, pipeline: str) -> list[OpenTransaction]:
+def _find(kafka: KafkaSettings, pipeline: str) -> list[OpenKafkaTransaction]:
     return find_open_transactions(kafka, written_topics(kafka, pipeline))
 
 
-def _show(found: Sequence[OpenTransaction]) -> None:
+def _show(found: Sequence[OpenKafkaTransaction]) -> None:
     output = Output()
     if not found:
         output.line("no transaction is open: readers see everything that was committed")
@@ -117,7 +117,7 @@ def _show(found: Sequence[OpenTransaction]) -> None:
     output.table([_HEAD, *map(_row, found)])
 
 
-def _row(each: OpenTransaction) -> tuple[str, ...]:
+def _row(each: OpenKafkaTransaction) -> tuple[str, ...]:
     now_ms = epoch_ms(SystemClock().now())
     since = ago(each.since_ms, now_ms)
     writer = f"pipeline {each.pipeline}" if each.pipeline else "a producer that is not a pipeline"
