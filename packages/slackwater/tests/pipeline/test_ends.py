@@ -257,12 +257,56 @@ def test_heartbeats_that_are_hidden_may_be_there(run: Run, caplog: pytest.LogCap
     assert "inv is unknown" not in caplog.text, "it says more than a warning could"
 
 
+NUMBERS = pipeline_definition(
+    name="v",
+    source="inv",
+    catalog=parse_catalog({"": "CREATE TABLE s.t (id int PRIMARY KEY, n int NOT NULL);"}),
+    views={"v": "SELECT TRANSACTIONALLY id, n FROM s.t"},
+)
+"""A pipeline that can run although nobody knows the connector."""
+
+
+def starts_late(run: Run, monkeypatch: pytest.MonkeyPatch, *before: int) -> None:
+    """Runs a loop that computes some commits before a connector starts, and one later."""
+
+    def loop(**arguments: Any) -> Any:
+        def turns(**_: Any) -> None:
+            for commit in before:
+                arguments["on_computed"](commit)
+            run.topics.add("__debezium-heartbeat.inv")
+            arguments["on_computed"](300)
+
+        return SimpleNamespace(run=turns)
+
+    monkeypatch.setattr(runner, "BatchLoop", loop)
+    run.go()
+
+
+def test_a_connector_that_starts_after_the_run_is_checked_before_its_rows_are_visible(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"configuration is not known: .*unavailable\.value\.placeholder"):
+        starts_late(run, monkeypatch)
+
+
+def test_a_run_that_took_the_form_for_known_ends_when_a_connector_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.definition = NUMBERS
+    with pytest.raises(StateError, match="started after this run"):
+        starts_late(run, monkeypatch)
+
+
+def test_a_source_with_commits_and_no_heartbeat_has_no_connector(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts_late(run, monkeypatch, 100, 200)
+
+
 def test_a_pipeline_that_can_run_without_a_known_connector_is_told_what_cannot_be_noticed(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    catalog = parse_catalog({"": "CREATE TABLE s.t (id int PRIMARY KEY, n int NOT NULL);"})
-    views = {"v": "SELECT TRANSACTIONALLY id, n FROM s.t"}
-    run.definition = pipeline_definition(name="v", source="inv", catalog=catalog, views=views)
+    run.definition = NUMBERS
     run.topics |= {"__debezium-heartbeat.inv", "inv.transaction"}
     run.go()
     assert "the configuration of the connector of source inv is unknown" in caplog.text

@@ -175,6 +175,8 @@ class PipelineRun:
             settings.connector_properties,
         )
         self._is_form_known = True
+        self._is_connector_late = False
+        """Whether a connector that nobody knows may have started since the source was checked."""
         self._wait_for_cuts = "waiting for a cut with something new"
         self._refusal = ""
 
@@ -299,11 +301,30 @@ class PipelineRun:
         self._connector.check()
         if self._connector.is_known:
             return
-        if may_have_connector(self._settings.servers.kafka, self._definition.source, self._pause_for_topics):
+        if self._may_have_connector():
             self._is_form_known = False
             refuse_unknown_connector(self._definition.plan)
             unknown = unknown_properties(self._definition.source)
             _log.warning("%s. %s", unknown.text, unknown.hint)
+        else:
+            self._is_connector_late = True
+
+    def _check_late_connector(self) -> None:
+        """Ends the run before rows are visible of a connector that nobody knows and that started after it."""
+        if not self._is_connector_late or self._connector.is_known:
+            return
+        if self._may_have_connector():
+            refuse_unknown_connector(self._definition.plan)
+            raise StateError(
+                f"the connector of source {self._definition.source} started after this run, which therefore "
+                "took the form of values for known",
+                "start the run again: it then checks the form of every value",
+            )
+        self._is_connector_late = False
+
+    def _may_have_connector(self) -> bool:
+        kafka, source = self._settings.servers.kafka, self._definition.source
+        return may_have_connector(kafka, source, self._pause_for_topics)
 
     def _topics_of_source(self) -> frozenset[str]:
         """Returns the topics that exist, after waiting for the first one of the source."""
@@ -368,6 +389,10 @@ class PipelineRun:
                 self._reporter.report_batch(batch)
                 self._on_progress(batch)
 
+            def computed(commit_lsn: int) -> None:
+                self._check_late_connector()
+                self._reporter.report_computed(commit_lsn)
+
             def between_batches() -> None:
                 self._catalogue.check()
                 self._connector.check()
@@ -383,7 +408,7 @@ class PipelineRun:
                 sink=self._sink,
                 clock=self._clock,
                 stop=self._stop,
-                on_computed=self._reporter.report_computed,
+                on_computed=computed,
                 on_batch=report,
                 between_batches=between_batches,
                 on_turn=self._on_turn,
