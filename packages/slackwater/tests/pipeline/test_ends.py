@@ -15,7 +15,7 @@ from pyspark import SparkContext
 
 from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import CompactedTopicUnavailableError, RecordsGoneError
-from slackwater.pipeline import RunSettings, leases, load_pipeline, runner
+from slackwater.pipeline import RunSettings, connector_check, leases, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
@@ -122,7 +122,8 @@ class Run:
         monkeypatch.setattr(leases, "KafkaLeaseLog", lambda *_: InMemoryLeaseLog())
         monkeypatch.setattr(SparkContext, "_gateway", None)
         monkeypatch.setattr(runner, "existing_topics", lambda *_: self.topics)
-        monkeypatch.setattr(runner, "may_see", lambda *_: self.may_see)
+        monkeypatch.setattr(connector_check, "existing_topics", lambda *_: self.topics)
+        monkeypatch.setattr(connector_check, "may_see", lambda *_: self.may_see)
         monkeypatch.setattr(runner, "BatchLoop", lambda **_: SimpleNamespace(run=lambda **_: self.loop()))
 
     def new(self) -> PipelineRun:

@@ -5,6 +5,7 @@ Connect, if its address is configured, otherwise from what the sidecar has learn
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
@@ -14,14 +15,18 @@ from slackwater.cdc.captured import omitted_by, subject_of
 from slackwater.cdc.connector import CONNECTOR_HINT, property_findings
 from slackwater.cuts import RedisMarkerStore
 from slackwater.observe.repeating import Repeating
+from slackwater.outputs import REQUEST_TIMEOUT
 from slackwater.pipeline.definition import columns_out_of_line, columns_with_default
+from slackwater.pipeline.source.kafka_reader import existing_topics, may_see
 from slackwater.protocol import (
     ConfigError,
     ConnectorReport,
     Finding,
     InputError,
+    KafkaSettings,
     RedisSettings,
     SlackwaterError,
+    SourceTopics,
     Verdict,
 )
 from slackwater.sql.plan import EnginePlan
@@ -35,8 +40,6 @@ AskConnect = Callable[[str], Mapping[str, str] | None]
 raises a SlackwaterError if Kafka Connect does not answer."""
 
 _log = logging.getLogger(__name__)
-
-
 _SHOWN_COLUMNS: Final = 5
 
 
@@ -57,6 +60,31 @@ def refuse_unknown_connector(plan: EnginePlan) -> None:
     found = [f"{_listed(columns)} {reason}" for each, reason in reasons if (columns := list(each))]
     if found:
         raise ConfigError(f"the connector's configuration is not known: {'; '.join(found)}", CONNECTOR_HINT)
+
+
+def may_have_connector(
+    kafka: KafkaSettings, source: str, pause: Callable[[float], None] = time.sleep
+) -> bool:
+    """Returns whether a source has heartbeats, or may have some that are hidden.
+
+    Args:
+        kafka: The source's cluster.
+        source: The connector's ``topic.prefix``.
+        pause: Waits for this many seconds; an error that it raises ends the wait for Kafka.
+
+    Raises:
+        UnavailableError: Kafka does not answer.
+    """
+    heartbeats = SourceTopics(source).heartbeats
+    if may_see(kafka, heartbeats, REQUEST_TIMEOUT, pause):
+        return heartbeats in existing_topics(kafka, REQUEST_TIMEOUT, pause)
+    _log.warning(
+        "whether source %s has a connector cannot be seen: topic authorization failed. Grant Describe on "
+        "topic %s (`slackwater acl pipeline` prints all rights)",
+        source,
+        heartbeats,
+    )
+    return True
 
 
 def _listed(columns: Sequence[str]) -> str:

@@ -26,7 +26,11 @@ from slackwater.kafka.retry import reason_of
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import FOLDER_HINT, Checkpoint, CheckpointIdentity
-from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
+from slackwater.pipeline.connector_check import (
+    ConnectorCheck,
+    may_have_connector,
+    refuse_unknown_connector,
+)
 from slackwater.pipeline.copied_state import EarlierRevision
 from slackwater.pipeline.definition import PipelineDefinition, used_columns
 from slackwater.pipeline.fingerprint import PipelineFingerprint
@@ -34,7 +38,7 @@ from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.progress import RunReporter
 from slackwater.pipeline.registration import make_registration
 from slackwater.pipeline.rights import ask_for_rights, rights_of
-from slackwater.pipeline.runner import may_have_connector, missing_table, tables_without_topic
+from slackwater.pipeline.runner import missing_table, tables_without_topic
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.sinks import make_sink
 from slackwater.pipeline.spark_home import JAVA_HINT, fault_of_java

@@ -3,7 +3,6 @@
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -25,7 +24,11 @@ from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import TaskProgram
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
+from slackwater.pipeline.connector_check import (
+    ConnectorCheck,
+    may_have_connector,
+    refuse_unknown_connector,
+)
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
     PipelineDefinition,
@@ -42,14 +45,13 @@ from slackwater.pipeline.registration import make_registration
 from slackwater.pipeline.session import starting_spark, with_spark_log
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.sinks import make_sink, output_forms
-from slackwater.pipeline.source.kafka_reader import existing_topics, may_see
+from slackwater.pipeline.source.kafka_reader import existing_topics
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.spark_conf import index_root
 from slackwater.protocol import (
     Clock,
     ConfigError,
-    KafkaSettings,
     ProgressRecord,
     SlackwaterError,
     SourceTopics,
@@ -535,31 +537,6 @@ def tables_without_topic(
         if topic not in known:
             others = set(known).difference(named.values())
             yield table, tuple(sorted(other for other in others if other.startswith(topic)))
-
-
-def may_have_connector(
-    kafka: KafkaSettings, source: str, pause: Callable[[float], None] = time.sleep
-) -> bool:
-    """Returns whether a source has heartbeats, or may have some that are hidden.
-
-    Args:
-        kafka: The source's cluster.
-        source: The connector's ``topic.prefix``.
-        pause: Waits for this many seconds; an error that it raises ends the wait for Kafka.
-
-    Raises:
-        UnavailableError: Kafka does not answer.
-    """
-    heartbeats = SourceTopics(source).heartbeats
-    if may_see(kafka, heartbeats, REQUEST_TIMEOUT, pause):
-        return heartbeats in existing_topics(kafka, REQUEST_TIMEOUT, pause)
-    _log.warning(
-        "whether source %s has a connector cannot be seen: topic authorization failed. Grant Describe on "
-        "topic %s (`slackwater acl pipeline` prints all rights)",
-        source,
-        heartbeats,
-    )
-    return True
 
 
 def missing_table(topic: str, others: Sequence[str]) -> tuple[str, str]:
