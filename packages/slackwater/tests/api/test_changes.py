@@ -136,7 +136,7 @@ def test_two_reads_in_one_query_are_refused_since_they_may_be_at_different_commi
 
 def test_arguments_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     ddl = "CREATE TABLE s.t (id int PRIMARY KEY, big numeric(60,2));"
-    with pytest.raises(SlackwaterError, match="did you mean 'redis_url'"):
+    with pytest.raises(SlackwaterError, match="did you mean redis_url"):
         changes(spark, source="a", bootstrap="b", tables=["s.t"], redis_ur="x")  # type: ignore[call-arg]
     with pytest.raises(SlackwaterError, match="'tables' is required"):
         changes(spark, source="a", bootstrap="b")
