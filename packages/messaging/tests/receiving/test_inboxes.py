@@ -713,3 +713,34 @@ def test_without_another_key_each_offset_is_a_message(connect: Connect) -> None:
         True,
         False,
     ]
+
+
+class DeletedInBetween:
+    """A connection during whose first two statements another one deletes what the first of them has met."""
+
+    def __init__(self, connection: Connection, other: Connection) -> None:
+        self._connection, self._other = connection, other
+        self._count = 0
+
+    def execute(self, *arguments: Any) -> Any:
+        self._count += 1
+        if self._count == 2:
+            self._other.execute("DELETE FROM inbox")
+            self._other.commit()
+        return self._connection.execute(*arguments)
+
+
+def test_a_key_that_is_cleaned_away_while_it_is_looked_for_is_a_first_one(connect: Connect) -> None:
+    connection, other = connect(), connect()
+    inbox = TableInbox("inbox")
+    inbox.create(connection)
+    with inbox.receive(connection, "paid-1") as receipt:
+        assert not receipt.is_repeat
+    connection.commit()
+    receipts = [Receipt(b"paid-1")]
+    between: Any = DeletedInBetween(connection, other)
+    inbox.mark(between, receipts)
+    connection.commit()
+    assert not receipts[0].is_repeat
+    with inbox.receive(other, "paid-1") as receipt:
+        assert receipt.is_repeat, "the key is there again"
