@@ -311,6 +311,16 @@ def test_a_fault_of_the_connector_holds_back_cuts_and_is_named(clock: Clock) -> 
     assert world.lsns() == []
 
 
+def test_a_sidecar_whose_watch_has_ended_ends_too(clock: Clock) -> None:
+    """Otherwise it would hold cuts for ever, or see no fault any more."""
+    world = World(clock, watch=FixedWatch(clock))
+    world.watch.failure = ZeroDivisionError("of the watch")
+    world.commit(7)
+    with pytest.raises(ZeroDivisionError, match="of the watch"):
+        world.turn()
+    assert world.lsns() == []
+
+
 FAULT = Finding("replace.null.with.default", Verdict.FAULT, "true, but must be false")
 
 

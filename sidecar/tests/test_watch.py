@@ -217,6 +217,20 @@ def refusal(since_lsn: int, newest_lsn: int, reason: str = "time.precision.mode:
     return Refusal(source="inv", timeline=3, since_lsn=since_lsn, newest_lsn=newest_lsn, reason=reason)
 
 
+def test_what_ends_a_watch_is_kept(clock: Clock) -> None:
+    class Broken:
+        def look(self, report: ConnectorReport) -> Watched:
+            raise ZeroDivisionError
+
+        def close(self) -> None:
+            raise AssertionError
+
+    watch = ConnectorWatch("inv", (Broken(),), clock)
+    with pytest.raises(ZeroDivisionError):
+        watch.run()
+    assert isinstance(watch.failure, ZeroDivisionError)
+
+
 def test_a_fault_that_was_gone_before_anything_was_read_leaves_nothing_behind() -> None:
     assert reason_after((SOUND, 10)) == ""
     assert "time.precision.mode" in hold_after((SOUND, 0), (FAULTY, 0), has_read=False).reason
@@ -324,7 +338,7 @@ def test_a_fault_that_is_seen_without_the_connector_s_properties_counts_and_ends
 class Topics:
     """Knows the cleanup policies of topics; an error instead of a policy is raised."""
 
-    def __init__(self, policies: Mapping[str, str | KafkaError]) -> None:
+    def __init__(self, policies: Mapping[str, str | KafkaError | TimeoutError]) -> None:
         self.policies = dict(policies)
 
     def list_topics(self, timeout: float) -> SimpleNamespace:
@@ -335,6 +349,8 @@ class Topics:
             policy = self.policies[name]
             if isinstance(policy, KafkaError):
                 raise KafkaException(policy)
+            if isinstance(policy, TimeoutError):
+                raise policy
             return {"cleanup.policy": SimpleNamespace(value=policy)}
 
         return {each: SimpleNamespace(result=lambda _, name=each.name: result(name)) for each in resources}
@@ -359,6 +375,16 @@ def test_compacted_topics_of_the_source_are_faults() -> None:
 
     topics.policies |= {"inv.b": "delete", "inv.c": "delete", "inv.a": "compact"}
     assert compacted(witness) == ["topic inv.a"]
+
+
+def test_topics_that_do_not_answer_in_time_leave_what_was_seen() -> None:
+    topics = Topics({"inv.a": "compact"})
+    witness = TopicsWitness(lambda _: True, topics)  # type: ignore[arg-type]
+    assert compacted(witness) == ["topic inv.a"]
+    topics.policies["inv.a"] = TimeoutError()
+    assert compacted(witness) == ["topic inv.a"]
+    topics.policies["inv.a"] = "delete"
+    assert compacted(witness) == []
 
 
 def test_topics_that_may_not_be_looked_at_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

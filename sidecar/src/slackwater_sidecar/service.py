@@ -156,7 +156,13 @@ class Sidecar:
             self._record_refusal()  # at once: the next process may find the fault corrected
 
     def _is_held(self) -> bool:
-        """Says whether faults of the connector, seen or logged, forbid cuts, or were not looked for yet."""
+        """Says whether faults of the connector, seen or logged, forbid cuts, or were not looked for yet.
+
+        Raises:
+            Exception: Nobody looks any more, so that cuts would be held for ever, or faults not be seen.
+        """
+        if self._watch is not None and self._watch.failure is not None:
+            raise self._watch.failure
         report = None if self._watch is None else self._watch.report
         newest_lsn = self._frontier.newest_lsn
         self._hold.update(report, newest_lsn, has_read=newest_lsn > 0 or self._monitor.records > 0)

@@ -97,6 +97,8 @@ class ConnectorWatch(threading.Thread):
         super().__init__(name=f"slackwater-watch-{source}", daemon=True)
         self.report: ConnectorReport | None = None
         """What was seen last, replaced as a whole; None before the first look."""
+        self.failure: Exception | None = None
+        """What ended the thread, which nothing is meant to do; None while it looks."""
         self._witnesses = witnesses
         self._clock = clock
         self._began = clock.monotonic()
@@ -104,8 +106,12 @@ class ConnectorWatch(threading.Thread):
 
     def run(self) -> None:
         """Looks until :meth:`close` is called."""
-        while not self._over.is_set():
-            self._rest(self.look())
+        try:
+            while not self._over.is_set():
+                self._rest(self.look())
+        except Exception as error:
+            self.failure = error
+            raise
         self.end()
 
     def settled(self, is_wrong: Callable[[ConnectorReport], bool]) -> ConnectorReport:
@@ -325,8 +331,8 @@ class TopicsWitness:
         if not report.kafka_error:
             try:
                 self._held()
-            except KafkaException as error:
-                logger.debug("the topics do not answer: %s", error)  # the heartbeats' witness says so
+            except (KafkaException, TimeoutError) as error:
+                logger.debug("the topics do not answer: %r", error)  # the heartbeats' witness says so
         return {"findings": (*report.findings, *self._held.found)}
 
     def close(self) -> None:
