@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 _SECONDS = 30.0
 """How long a request to Kafka is retried while its errors are transient."""
-_NEW_TOPIC_SECONDS = 5.0
+_NEW_TOPIC_SECONDS = 15.0
 """How long brokers may deny the topic of a group."""
 _SILENCE_SECONDS = 60.0
 """The time between two lines in the log while brokers do not answer."""
