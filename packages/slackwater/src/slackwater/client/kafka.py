@@ -25,7 +25,6 @@ from slackwater.kafka.retry import (
     OUT_OF_RANGE_CODES,
     KafkaRetry,
     check_visible,
-    code_of,
     create_topics,
     is_transient,
     kafka_error,
@@ -38,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _SECONDS = 30.0
 """How long a request to Kafka is retried while its errors are transient."""
-_NEW_TOPIC_SECONDS = 15.0
+_NEW_TOPIC_SECONDS = 5.0
 """How long brokers may deny the topic of a group."""
 _SILENCE_SECONDS = 60.0
 """The time between two lines in the log while brokers do not answer."""
@@ -413,16 +412,19 @@ class KafkaMember:
             StateError: Brokers have denied the topic for too long.
             UnavailableError: Kafka does not answer.
         """
+        denials = 0
 
         def ask(seconds: float) -> None:
+            nonlocal denials
             if self._topic not in self._consumer.list_topics(timeout=seconds).topics:
+                denials += 1
                 raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 
         what = f"looking up topic {self._topic}"
         try:
             KafkaRetry(what, _NEW_TOPIC_SECONDS, also=ABSENT_CODES).call(ask)
         except KafkaException as error:
-            if code_of(error) not in ABSENT_CODES:
+            if not denials:  # the last answer may also have been late
                 raise _unavailable(what, error) from error
             raise StateError(
                 f"topic {self._topic} does not exist",
