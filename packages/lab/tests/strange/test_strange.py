@@ -6,6 +6,7 @@ import pytest
 
 from slackwater_lab.strange import StrangeRun, Verdict
 from slackwater_lab.strange.schema import make_case
+from slackwater_lab.strange.values import TYPES
 
 UNSEEN = (15, 59)
 """Seeds with a partition that is truncated by itself, and with a column that is rewritten."""
@@ -29,3 +30,17 @@ def test_a_case_follows_from_its_seed() -> None:
     assert [*one.transactions(9)] == [*other.transactions(9)]
     assert [*one.definitions()] == [*other.definitions()]
     assert one.publication == other.publication
+
+
+@pytest.mark.parametrize(
+    ("of_postgresql", "of_document"),
+    [
+        ("0044-03-15 BC", "0044-03-15 (BC)"),
+        ("0044-03-15 00:00:00 BC", "-43-03-15T00:00:00"),
+        ("2026-11-21T10:11:12.5+00:00", "2026-11-21T10:11:12.500000Z"),
+    ],
+)
+def test_a_time_has_two_texts(of_postgresql: str, of_document: str) -> None:
+    read = {each.name: each.read for each in TYPES}["timestamptz"]
+    assert read(of_postgresql) == read(of_document)
+    assert read(of_postgresql) != read("2026-11-20")

@@ -60,7 +60,7 @@ def _time(value: Any) -> object:
     """Reads dates and times: PostgreSQL's JSON has another zone, and fewer digits, than a document."""
     if value is None:
         return None
-    text = str(value).replace("T", " ").replace("+00:00", "Z")
+    text = str(value).replace("T", " ").replace("+00:00", "Z").replace(" (BC)", " BC")
     zone = "Z" if "Z" in text else ""
     head, _, digits = text.removesuffix(" BC").removesuffix("Z").partition(".")
     if text.endswith(" BC"):  # the year before 1 is 0 in a document
