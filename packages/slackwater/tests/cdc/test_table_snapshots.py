@@ -185,6 +185,16 @@ def test_a_table_that_is_shown_stays_shown_while_a_later_snapshot_of_it_is_read(
     assert named(source.cuts()) == [(756, ())]
 
 
+def test_a_table_that_was_empty_at_first_is_shown_while_a_later_snapshot_of_it_is_read(
+    source: FedSource,
+) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 0, "inv.b": 0}, ts_ms=SECOND))
+    source.row("b/1", row(9, table="b"), incremental_value("inv.b", {"id": 1}))
+    commit(source, 7)
+
+    assert named(source.cuts())[-1] == (756, ()), "the stream has all rows since the first snapshot"
+
+
 def test_a_snapshot_of_no_table_begins_a_source_and_every_table_is_named(source: FedSource) -> None:
     source.notify(*snapshot_notifications({}, ts_ms=SECOND))
     commit(source, 7)

@@ -151,8 +151,12 @@ class TableSnapshots:
         return self._announced.began_with_snapshot() or (self._has_finished and not self._announced)
 
     def _wait_behind(self, topic: str, tables: set[str]) -> str:
-        """Waits until a cut contains all rows of an ad hoc snapshot, which were read by now."""
-        by_snapshot = (table for table in tables - self._tables if self._announced.counts_of(table))
+        """Waits until a cut contains all rows of an ad hoc snapshot, which were read by now.
+
+        A table that was empty in its first snapshot needs no later one.
+        """
+        counts = {table: self._announced.counts_of(table) for table in tables - self._tables}
+        by_snapshot = (table for table, rows in counts.items() if rows and rows[min(rows)] != 0)
         if not any(table in self._ad_hoc_rows for table in by_snapshot):
             return ""
         partitions = [p for p in self._partitions if p.topic == topic]
