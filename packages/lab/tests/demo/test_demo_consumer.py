@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from slackwater.client import Commit, Transaction
-from slackwater.client.memory import MemoryRecord
 from slackwater.client.transaction import LanePosition, Piece
 from slackwater_lab.demo.consumer import Consumed, ConsumerReport, Service
+from slackwater_lab.fakes.broker import MemoryRecord
 
 HEADER = {"id": 1, "customer": "Ada", "status": "new", "line_count": 1, "total": "2.00"}
 HEADER |= {"created_at": "2026-01-01T00:00:00Z"}

@@ -9,8 +9,8 @@ import pytest
 
 from slackwater.cdc.records.record import Record
 from slackwater.client import AsyncTransaction, AsyncTransactionalConsumer, TransactionalConsumer
-from slackwater.client.memory import MemoryBroker
 from slackwater.protocol import KafkaSettings
+from slackwater_lab.fakes.broker import MemoryBroker
 from slackwater_lab.fakes.outputs import KafkaTopics, MemoryTopics, World
 
 Make = Callable[..., TransactionalConsumer]

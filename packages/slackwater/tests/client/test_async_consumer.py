@@ -34,8 +34,8 @@ from slackwater.client import (
 from slackwater.client.async_consumer import _ConsumerThread, _HeldConsumer
 from slackwater.client.broker import Stored
 from slackwater.client.finishing import finished
-from slackwater.client.memory import MemoryBroker, MemoryMember, MemoryReader
 from slackwater.protocol import ConfigError, KafkaSettings, SystemClock, UnavailableError
+from slackwater_lab.fakes.broker import MemoryBroker, MemoryMember, MemoryReader
 from slackwater_lab.fakes.outputs import OutputWriter, Ticking, World
 
 LONG, NOTHING = timedelta(minutes=5), timedelta(0)

@@ -3,11 +3,11 @@
 import pytest
 
 from slackwater.client import ByPartition, ByUnit, Everything, Share
-from slackwater.client.memory import MemoryRecord
 from slackwater.client.outputs import OutputMerge
 from slackwater.client.transaction import LanePosition
 from slackwater.protocol import CommitRecord, OffsetRange
 from slackwater.protocol.commit_lookup import PlacedCommit
+from slackwater_lab.fakes.broker import MemoryRecord
 
 
 def document(place: tuple[str, int], at: int) -> MemoryRecord:

@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError
 
 from slackwater.client import OutcomeUnknownError, OutputTopics, TransactionalConsumer, TransactionalProducer
 from slackwater.client.broker import Portion
-from slackwater.client.memory import MemoryMember, MemoryReader, MemoryRecord, MemoryWriter
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,
@@ -23,6 +22,7 @@ from slackwater.protocol import (
     UnavailableError,
 )
 from slackwater.protocol.keys import commit_topic
+from slackwater_lab.fakes.broker import MemoryMember, MemoryReader, MemoryRecord, MemoryWriter
 from slackwater_lab.fakes.outputs import Ticking, World, contents
 
 STEP = 1 << 24

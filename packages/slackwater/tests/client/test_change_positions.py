@@ -8,9 +8,9 @@ import pytest
 
 from slackwater.client import ByPartition, ByUnit, ChangeTopics, Transaction
 from slackwater.client.broker import Stored
-from slackwater.client.memory import MemoryBroker
 from slackwater.protocol import CommittedTransaction, StateError, from_epoch_ms
 from slackwater.protocol.keys import cut_log_topic, data_topic
+from slackwater_lab.fakes.broker import MemoryBroker
 from slackwater_lab.fakes.outputs import COMMIT_MS, ChangeWriter, World
 
 ORDERS, LINES = "s.orders", "s.lines"

@@ -4,8 +4,8 @@ import pytest
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.log import Log
-from slackwater.client.memory import MemoryBroker
 from slackwater.protocol import UnavailableError
+from slackwater_lab.fakes.broker import MemoryBroker
 from slackwater_lab.fakes.outputs import Ticking
 
 PLACE = ("log", 0)

@@ -21,10 +21,10 @@ from slackwater.client import (
     TransactionLostError,
 )
 from slackwater.client.broker import Stored
-from slackwater.client.memory import MemoryMember
 from slackwater.client.transaction import Place
 from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError, from_epoch_ms
 from slackwater.protocol.keys import commit_topic
+from slackwater_lab.fakes.broker import MemoryMember
 from slackwater_lab.fakes.outputs import COMMIT_MS, OutputWriter, World, contents
 
 pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)

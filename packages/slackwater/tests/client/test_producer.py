@@ -22,7 +22,6 @@ from slackwater.client import (
     TransactionalProducer,
     TransactionLostError,
 )
-from slackwater.client.memory import MemoryBroker
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,
@@ -32,6 +31,7 @@ from slackwater.protocol import (
     decode_commit_record,
 )
 from slackwater.protocol.keys import commit_topic
+from slackwater_lab.fakes.broker import MemoryBroker
 from slackwater_lab.fakes.outputs import World, contents
 
 STEP = 1 << 24

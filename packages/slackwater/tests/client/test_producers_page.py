@@ -11,9 +11,9 @@ import pytest
 from slackwater.cdc import decode_change
 from slackwater.client import OutputTopics, TransactionalConsumer
 from slackwater.client.consumer import ConsumerSettings
-from slackwater.client.memory import MemoryBroker
 from slackwater.protocol import CommitPosition
 from slackwater.protocol.keys import commit_topic, data_topic
+from slackwater_lab.fakes.broker import MemoryBroker
 from slackwater_lab.fakes.outputs import Ticking, World
 
 BLOCKS = re.findall(

@@ -32,7 +32,6 @@ from slackwater.client import (
     wait_visible,
     wait_visible_async,
 )
-from slackwater.client.memory import MemoryBroker, MemoryReader
 from slackwater.client.snapshot import Key, common_position
 from slackwater.client.transaction import Place
 from slackwater.protocol import (
@@ -49,6 +48,7 @@ from slackwater.protocol import (
     pipeline_record_key,
 )
 from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
+from slackwater_lab.fakes.broker import MemoryBroker, MemoryReader
 from slackwater_lab.fakes.outputs import Change, MemoryTopics, ViewWriter, World
 from slackwater_lab.fakes.topics import REGISTRATION
 

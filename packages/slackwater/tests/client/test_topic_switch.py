@@ -20,12 +20,12 @@ from slackwater.client import (
     TransactionalConsumer,
     read_views,
 )
-from slackwater.client.memory import MemoryWriter
 from slackwater.client.switched import Switched
 from slackwater.client.topic_switch import newest_switch, switch_topics, topics_of_readers
 from slackwater.client.transaction import LanePosition
 from slackwater.protocol import CommitPosition, ConfigError, OvertakenError, StateError
 from slackwater.protocol.keys import readers_topic
+from slackwater_lab.fakes.broker import MemoryWriter
 from slackwater_lab.fakes.outputs import ViewWriter, World
 
 NOW = timedelta(0)

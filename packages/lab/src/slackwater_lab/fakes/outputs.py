@@ -13,7 +13,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
 from slackwater.client.inputs import Inputs
-from slackwater.client.memory import MemoryBroker
 from slackwater.client.shares import Share
 from slackwater.client.transaction import Place, Transaction
 from slackwater.kafka.retry import create_topics
@@ -32,6 +31,7 @@ from slackwater.protocol import (
     encode_progress_record,
 )
 from slackwater.protocol.keys import commit_topic, cut_log_topic, data_topic, progress_topic
+from slackwater_lab.fakes.broker import MemoryBroker
 
 COMMIT_MS = 1_795_206_861_000
 _SECONDS = 120.0

@@ -285,7 +285,7 @@ class AsyncTransactionalConsumer:
     Use it from one task at a time. Use ``async with``, or call :meth:`close`.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
+        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
         inputs: What to read.
         group: The consumer group.
         share: How the members of the group share the work; the same for all of them.

@@ -1,4 +1,4 @@
-"""What a consumer needs from Kafka, for :mod:`slackwater.client.kafka` and, in tests, ``memory``."""
+"""What a consumer needs from Kafka, for :mod:`slackwater.client.kafka` and for brokers of tests."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

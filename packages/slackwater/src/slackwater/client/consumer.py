@@ -60,7 +60,7 @@ class TransactionalConsumer:
     Not thread-safe. The handler must return within the group's ``max.poll.interval.ms``.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
+        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
         inputs: What to read.
         group: The consumer group.
         share: How the members of the group share the work; the same for all of them.

@@ -51,7 +51,7 @@ class TransactionalProducer:
     Not thread-safe. Only one transaction can be open at a time.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
+        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
         source: The name of the source. All topics begin with it.
         settings: The producer's settings.
         clock: Provides commit times, and measures deadlines.

@@ -45,7 +45,7 @@ def switch_topics(
     one commit. Repeating the call changes nothing.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
+        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
         pipeline: The name with the revision.
         revision: The number of the revision.
         views: The topic of each view.

@@ -162,7 +162,7 @@ class TopicOutput:
     use.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
+        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
         pipeline: The pipeline's name in the output.
         clock: Measures deadlines.
     """
