@@ -1,11 +1,13 @@
 """The protocol between Slackwater's processes: records about sources and pipelines, names, and their codec.
 
-Standard library only; imported by every other member, imports none.
+No I/O; imported by every other member, imports none.
 """
 
 from slackwater.protocol.clock import END_OF_TIME_MS, Clock, SystemClock, epoch_ms, from_epoch_ms
 from slackwater.protocol.codec import (
     PROTOCOL_VERSION,
+    SchemaLanguage,
+    commit_schema,
     decode_commit_record,
     decode_cut,
     decode_log_record,
@@ -26,7 +28,6 @@ from slackwater.protocol.commit_position import (
     format_position,
     parse_position,
 )
-from slackwater.protocol.commit_schema import SchemaLanguage, commit_schema
 from slackwater.protocol.connector_report import ConnectorReport, Finding, SlotReport, TaskReport, Verdict
 from slackwater.protocol.errors import (
     ConfigError,
@@ -39,18 +40,16 @@ from slackwater.protocol.errors import (
 )
 from slackwater.protocol.folders import user_cache
 from slackwater.protocol.keys import SourceTopics
-from slackwater.protocol.leases import (
+from slackwater.protocol.readers import (
     Hold,
     Lease,
     LeaseRecord,
+    ReaderSwitch,
     decode_lease_record,
+    decode_reader_switch,
     encode_lease_record,
+    encode_reader_switch,
     lease_record_key,
-)
-from slackwater.protocol.pipeline_codec import (
-    decode_pipeline_record,
-    encode_pipeline_record,
-    pipeline_record_key,
 )
 from slackwater.protocol.records import (
     AheadMarkers,
@@ -82,6 +81,9 @@ from slackwater.protocol.registrations import (
     RegisteredView,
     RunEnd,
     StageWork,
+    decode_pipeline_record,
+    encode_pipeline_record,
+    pipeline_record_key,
 )
 from slackwater.protocol.secrets import HIDDEN, address_secrets, hide, secret_options
 from slackwater.protocol.servers import (
@@ -93,7 +95,6 @@ from slackwater.protocol.servers import (
     RegistrySettings,
     Servers,
 )
-from slackwater.protocol.switches import ReaderSwitch, decode_reader_switch, encode_reader_switch
 
 __all__ = [
     "END_OF_TIME_MS",

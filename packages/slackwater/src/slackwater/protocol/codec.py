@@ -1,16 +1,22 @@
 """The codec of everything that Slackwater publishes: compact JSON with a version.
 
-Golden vectors are in ``tests/vectors``. Transaction tables are coded as three columns of differences, so
-that a cut of 10,000 transactions takes about 100 KB. Every decoder refuses versions it does not know.
+The form of each record is declared, by its class or by the struct of its fields here: what has another form
+never becomes a record. Golden vectors are in ``tests/vectors``. Transaction tables are coded as three columns
+of differences, so that a cut of 10,000 transactions takes about 100 KB. Every decoder refuses versions that
+it does not know.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields
+from enum import StrEnum
 from functools import lru_cache
+from importlib.resources import files
 from itertools import accumulate, chain
-from typing import Any, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
+from msgspec import Meta, field
 
 from slackwater.protocol.clock import END_OF_TIME_MS
 from slackwater.protocol.errors import MalformedRecordError, unsupported_version
@@ -18,9 +24,11 @@ from slackwater.protocol.records import (
     AheadMarkers,
     CommitRecord,
     CommittedTransaction,
+    Count,
     Cut,
     LogRecord,
     Marker,
+    Moment,
     OffsetRange,
     OpenTransaction,
     PassDecision,
@@ -35,8 +43,11 @@ PROTOCOL_VERSION = 2
 """Version 2 added ``skipped``, ``places``, and the records of the cut log that are not cuts."""
 
 _TOO_LARGE = 2**64
+_SEVERAL: Final = (tuple, list, frozenset)
+_OUT_OF_RANGE: Final = re.compile(r"Expected `int` [<>]=? -?\d+ - at `\$\.(.+)`")
 
-_KINDS = {SkipDecision: "skip", TimelineDecision: "timeline", PassDecision: "pass", Refusal: "refused"}
+_Version = Annotated[int, Meta(ge=0, le=PROTOCOL_VERSION)]
+_AtLeastMinus1 = Annotated[int, Meta(ge=-1)]
 
 T = TypeVar("T")
 
@@ -45,7 +56,6 @@ def encode_cut(cut: Cut) -> bytes:
     """Encodes a cut, as in the cut log and in the Redis stream."""
     return dump(
         {
-            "v": PROTOCOL_VERSION,
             "source": cut.source,
             "timeline": cut.timeline,
             "lsn": cut.lsn,
@@ -75,7 +85,7 @@ def decode_cut(data: bytes) -> Cut:
         MalformedRecordError: The bytes are not a cut.
         InputError: A newer version wrote it.
     """
-    return load("cut", data, _cut)
+    return _read("cut", data, _cut)
 
 
 def encode_log_record(record: LogRecord) -> bytes:
@@ -83,13 +93,13 @@ def encode_log_record(record: LogRecord) -> bytes:
     if isinstance(record, Cut):
         return encode_cut(record)
     if isinstance(record, AheadMarkers):
-        return dump({"v": PROTOCOL_VERSION, "kind": "markers", **_ahead_fields(record)})
-    return dump({"v": PROTOCOL_VERSION, "kind": _KINDS[type(record)], **asdict(record)})
+        return dump(_ahead_fields(record), "markers")
+    return _OTHER_LOG_RECORDS.encode(record)
 
 
 def decode_log_record(data: bytes) -> LogRecord:
     """Decodes a record of a cut log; raises like :func:`decode_cut`."""
-    return load("record of the cut log", data, _log_record)
+    return _read("record of the cut log", data, _log_record)
 
 
 def encode_commit_record(record: CommitRecord) -> bytes:
@@ -136,12 +146,7 @@ def _text(text: str) -> str:
 
 def decode_commit_record(data: bytes) -> CommitRecord:
     """Decodes a commit record; raises like :func:`decode_cut`."""
-    kind = "commit record"
-    try:
-        return _commit_record(_COMMIT_DECODER.decode(data))
-    except _UNREADABLE as error:
-        load(kind, data, lambda _: None)  # what a newer version has changed is no damage
-        raise _malformed(kind, data, error) from error
+    return _read("commit record", data, _commit_record)
 
 
 def encode_progress_record(record: ProgressRecord) -> bytes:
@@ -150,7 +155,6 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
     raised = {name: [t.lag_ms, t.raised_ms] for name, t in record.topics.items() if t.lag_ms is not None}
     return dump(
         {
-            "v": PROTOCOL_VERSION,
             "pipeline": record.pipeline,
             "query_id": record.query_id,
             "batch_id": record.batch_id,
@@ -167,7 +171,7 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
 
 def decode_progress_record(data: bytes) -> ProgressRecord:
     """Decodes a progress record; raises like :func:`decode_cut`."""
-    return load("progress record", data, _progress_record)
+    return _read("progress record", data, _progress_record)
 
 
 def encode_marker(marker: Marker) -> bytes:
@@ -182,14 +186,13 @@ def encode_marker(marker: Marker) -> bytes:
 
 def decode_marker(data: bytes) -> Marker:
     """Decodes a marker; raises like :func:`decode_cut`."""
-    return load("marker", data, _marker)
+    return _read("marker", data, _marker)
 
 
 def encode_open_transaction(transaction: OpenTransaction) -> bytes:
     """Encodes a field of the ``open`` hash."""
     return dump(
         {
-            "v": PROTOCOL_VERSION,
             "xid": transaction.xid,
             "commit_lsn": transaction.commit_lsn,
             "since": transaction.since_ms,
@@ -203,200 +206,193 @@ def encode_open_transaction(transaction: OpenTransaction) -> bytes:
 
 def decode_open_transaction(data: bytes) -> OpenTransaction:
     """Decodes an open transaction; raises like :func:`decode_cut`."""
-    return load("open transaction", data, _open_transaction)
+    return _read("open transaction", data, _open_transaction)
 
 
-class Fields:
-    """The fields of a JSON object, each of the requested type.
+def _members(found: "_Fields") -> dict[str, Any]:
+    members = msgspec.structs.asdict(found)
+    _check_sizes(members.values())
+    del members["v"]
+    return members
 
-    All methods raise ``ValueError`` or ``KeyError`` if a field is missing or has another type: damaged or
-    foreign data must never become a record.
+
+class _Fields(msgspec.Struct, kw_only=True, gc=False):
+    """What every record has on the wire."""
+
+    v: _Version
+
+
+class _AnyVersion(msgspec.Struct):
+    v: int
+
+
+class _KindOf(_Fields):
+    kind: str = "cut"
+
+
+class _TableFields(_Fields):
+    """The transaction table, as columns of differences."""
+
+    source: str
+    timeline: Count
+    lsn: Count
+    previous_lsn: Count = field(name="previous")
+    xids: list[int]
+    lsns: list[int]
+    times: list[int]
+    repeated: frozenset[Count]
+
+    def members(self) -> dict[str, Any]:
+        """Returns the record's fields, with the rows of the table: xid, commit LSN, commit time."""
+        found = _members(self)
+        columns = (
+            _sums(found.pop("xids"), "xids"),
+            _sums(found.pop("lsns"), "lsns", self.previous_lsn),
+            _sums(found.pop("times"), "times", below=END_OF_TIME_MS),
+        )
+        rows = tuple(CommittedTransaction(*row) for row in zip(*columns, strict=True))
+        return {**found, "transactions": rows}
+
+
+class _CutFields(_TableFields):
+    commit_ts_ms: Moment = field(name="commit_ts")
+    event_count: Count = field(name="events")
+    end_offsets: dict[str, tuple[Count, ...]] = field(name="end")
+    transaction_offset: Count = field(name="tx_end")
+    skipped: tuple[Count, ...] = ()
+    late_snapshots: tuple[Count, ...] = ()
+    has_incremental_rows: bool = field(name="incremental", default=False)
+    without_snapshot: tuple[str, ...] = field(name="no_snapshot", default=())
+    barrier_lsn: Count = field(name="barrier", default=0)
+    ended_ms: Moment = field(name="ended", default=0)
+
+
+class _AheadFields(_TableFields):
+    markers: list[tuple[str, Count, Count, Count]]
+
+
+class _CommitFields(_Fields):
+    """A commit record as it is written: consumers read one for every few documents."""
+
+    pipeline: str
+    source: str
+    timeline: Count
+    commit_lsn: Count
+    previous_lsn: Count
+    xid: Count | None
+    commit_ts_ms: Moment = field(name="commit_ts")
+    offsets: dict[str, dict[int, tuple[Count, Count, Count]]]
+    skipped: tuple[Count, ...] = ()
+    id: str = ""
+    commit_ts_ns: int | msgspec.UnsetType = msgspec.UNSET
+    record_count: int = -1
+    record_counts: dict[str, int] = {}
+    schemas: dict[str, tuple[str, ...]] = {}
+
+
+class _ProgressFields(_Fields):
+    pipeline: str
+    query_id: str
+    batch_id: _AtLeastMinus1
+    source: str
+    timeline: Count
+    commit_lsn: Count
+    run: str = ""
+    topics: dict[str, tuple[str, tuple[Count, ...], tuple[Count, ...]]] = {}
+    raised: dict[str, tuple[Moment, Moment]] = {}
+    state: str = ""
+
+
+class _MarkerFields(_Fields):
+    safe_commit_lsn: Count = field(name="lsn")
+    safe_offset: Count = field(name="offset")
+
+
+class _OpenFields(_Fields):
+    xid: Count
+    commit_lsn: Count | None
+    since_ms: Moment = field(name="since")
+    expected: dict[str, Count]
+    received: dict[str, Count]
+    hint: str
+    places: dict[str, tuple[_AtLeastMinus1, _AtLeastMinus1]] = {}
+
+
+_KIND = msgspec.json.Decoder(_KindOf)
+_CUT = msgspec.json.Decoder(_CutFields)
+_AHEAD = msgspec.json.Decoder(_AheadFields)
+_COMMIT = msgspec.json.Decoder(_CommitFields)
+_PROGRESS = msgspec.json.Decoder(_ProgressFields)
+_MARKER = msgspec.json.Decoder(_MarkerFields)
+_OPEN = msgspec.json.Decoder(_OpenFields)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_VERSION = msgspec.json.Decoder(_AnyVersion)
+
+
+class DeclaredRecords(Generic[T]):
+    """The codec of records whose classes are their form on the wire; every one of their fields is written.
+
+    Args:
+        what: What the records are, for errors.
+        kinds: The class of each kind; with one kind that is empty, the records do not name it.
+        added: Fields that records of older versions do not have.
     """
 
-    def __init__(self, fields: Any) -> None:
-        if type(fields) is not dict:
-            raise ValueError(f"an object is expected, not {type(fields).__name__}")
-        self._fields: dict[str, Any] = fields
+    def __init__(self, what: str, kinds: Mapping[str, type[Any]], added: Iterable[str] = ()) -> None:
+        self._what = what
+        self._added = frozenset(added)
+        self._names = {record: kind for kind, record in kinds.items()}
+        self._decoders = {kind: msgspec.json.Decoder(record) for kind, record in kinds.items()}
+        self._required = {
+            kind: {each.name for each in fields(record)} - self._added for kind, record in kinds.items()
+        }
 
-    def has(self, name: str) -> bool:
-        """Returns whether the field exists: older versions omit some."""
-        return name in self._fields
+    def encode(self, record: T) -> bytes:
+        """Encodes a record."""
+        return dump(asdict(record), self._names[type(record)])  # type: ignore[call-overload]
 
-    def number(self, name: str, least: int = 0) -> int:
-        """Returns a whole number that fits in 64 bits."""
-        return _number(self._fields[name], name, least)
+    def kind(self, record: T) -> str:
+        """Returns the kind of a record."""
+        return self._names[type(record)]
 
-    def moment(self, name: str) -> int:
-        """Returns milliseconds since the epoch."""
-        return _number(self._fields[name], name, below=END_OF_TIME_MS)
+    def decode(self, data: bytes) -> T:
+        """Decodes a record; raises like :func:`decode_cut`."""
+        return _read(self._what, data, self.decode_known)
 
-    def moment_or_none(self, name: str) -> int | None:
-        """Returns milliseconds since the epoch; None for null."""
-        return None if self._fields[name] is None else self.moment(name)
-
-    def number_or_none(self, name: str) -> int | None:
-        """Returns a whole number; None for null."""
-        return None if self._fields[name] is None else self.number(name)
-
-    def text(self, name: str) -> str:
-        """Returns a text that can be written again."""
-        found = _typed(self._fields[name], str, name)
-        found.encode()  # half a surrogate pair could not be written again
+    def decode_known(self, data: bytes) -> T:
+        """Decodes a record of a known version; raises what the caller turns into an error."""
+        kind = _KIND.decode(data).kind  # and checks the version
+        if "" in self._decoders:
+            kind = ""
+        if kind not in self._decoders:
+            raise ValueError(f"kind is {kind!r}")
+        members = _MEMBERS.decode(data)
+        if missing := self._required[kind].difference(members):
+            raise ValueError(f"{min(missing)} is missing")
+        if any(bytes(members.get(name, b"")) == b"null" for name in self._added):
+            raise ValueError("what is not known must not be there")
+        found: T = self._decoders[kind].decode(data)
+        _check_sizes(asdict(found).values())  # type: ignore[call-overload]
         return found
 
-    def flag(self, name: str) -> bool:
-        """Returns true or false; false if the field is not there, as in version 1."""
-        return _typed(self._fields.get(name, False), bool, name)
 
-    def numbers(self, name: str) -> list[int]:
-        """Returns a list of whole numbers."""
-        return _numbers(self._fields[name], name)
-
-    def numbers_or_none(self, name: str) -> list[int]:
-        """Returns numbers; none if the field is not there, as in version 1."""
-        return self.numbers(name) if name in self._fields else []
-
-    def mapping(self, name: str) -> dict[str, Any]:
-        """Returns an object; its values are unchecked."""
-        found: dict[str, Any] = _typed(self._fields[name], dict, name)
-        "".join(found).encode()
-        return found
-
-    def lists(self, name: str) -> list[list[Any]]:
-        """Returns a list of lists; their values are unchecked."""
-        return _typed_list(self._fields[name], list, name)
-
-    def text_list(self, name: str) -> tuple[str, ...]:
-        """Returns a list of texts."""
-        found = _typed_list(self._fields[name], str, name)
-        "".join(found).encode()
-        return tuple(found)
-
-    def objects(self, name: str) -> list["Fields"]:
-        """Returns a list of objects."""
-        return [Fields(each) for each in _typed_list(self._fields[name], dict, name)]
-
-    def object_or_none(self, name: str) -> "Fields | None":
-        """Returns an object; None for null."""
-        return None if self._fields[name] is None else Fields(self._fields[name])
-
-    def counts(self, name: str) -> dict[str, int]:
-        """Returns an object whose values are whole numbers."""
-        found = self.mapping(name)
-        _numbers(list(found.values()), name)
-        return found
-
-    def places(self) -> dict[str, tuple[int, int]]:
-        """Returns pairs of offsets; version 1 does not have them."""
-        pairs = self.mapping("places") if "places" in self._fields else {}
-        return {place: _pair(pair) for place, pair in pairs.items()}
-
-    def kind(self) -> Any:
-        """Returns the kind of a record of the cut log."""
-        return self._fields.get("kind", "cut")
-
-    def table(self, previous: int) -> Iterable[tuple[int, int, int]]:
-        """Yields the rows of a transaction table: xid, commit LSN, commit time."""
-        columns = [
-            _numbers(_sums(_typed_list(self._fields[name], int, name), start), name, below=below)
-            for name, start, below in (
-                ("xids", 0, _TOO_LARGE),
-                ("lsns", previous, _TOO_LARGE),
-                ("times", 0, END_OF_TIME_MS),
-            )
-        ]
-        return zip(*columns, strict=True)
-
-
-def _typed(value: Any, expected: type[T], name: str) -> T:
-    if type(value) is not expected:
-        raise ValueError(f"{name} is a {type(value).__name__}, expected {expected.__name__}")
-    return value
-
-
-def _typed_list(values: Any, expected: type[T], name: str) -> list[T]:
-    found: list[T] = _typed(values, list, name)
-    if not {expected}.issuperset(map(type, found)):
-        raise ValueError(f"{name} must hold values of type {expected.__name__} only")
-    return found
-
-
-def _number(value: Any, name: str, least: int = 0, below: int = _TOO_LARGE) -> int:
-    """Checks one whole number."""
-    if type(value) is not int:
-        raise ValueError(f"{name} is a {type(value).__name__}, expected int")
-    if not least <= value < below:
-        raise ValueError(f"{name} holds a number out of range")
-    return value
-
-
-def _numbers(values: Any, name: str, least: int = 0, below: int = _TOO_LARGE) -> list[int]:
-    """Checks whole numbers of 64 bits; a list of thousands is checked without a loop."""
-    found = _typed_list(values, int, name)
-    if found:
-        _check_range(found, name, below, least)
-    return found
-
-
-def _check_range(numbers: list[int], name: str, below: int = _TOO_LARGE, least: int = 0) -> None:
-    if not (least <= min(numbers) and max(numbers) < below):
-        raise ValueError(f"{name} holds a number out of range")
-
-
-def _cut(d: Fields) -> Cut:
-    previous_lsn = d.number("previous")
-    return Cut(
-        source=d.text("source"),
-        timeline=d.number("timeline"),
-        lsn=d.number("lsn"),
-        previous_lsn=previous_lsn,
-        commit_ts_ms=d.moment("commit_ts"),
-        event_count=d.number("events"),
-        transactions=tuple(CommittedTransaction(*row) for row in d.table(previous_lsn)),
-        end_offsets={topic: tuple(_numbers(ends, topic)) for topic, ends in d.mapping("end").items()},
-        transaction_offset=d.number("tx_end"),
-        repeated=frozenset(d.numbers("repeated")),
-        skipped=tuple(d.numbers_or_none("skipped")),
-        late_snapshots=tuple(d.numbers_or_none("late_snapshots")),
-        has_incremental_rows=d.flag("incremental"),
-        without_snapshot=d.text_list("no_snapshot") if d.has("no_snapshot") else (),
-        barrier_lsn=d.number("barrier") if d.has("barrier") else 0,
-        ended_ms=d.moment("ended") if d.has("ended") else 0,
+_OTHER_LOG_RECORDS: DeclaredRecords[SkipDecision | TimelineDecision | PassDecision | Refusal] = (
+    DeclaredRecords(
+        "record of the cut log",
+        {"skip": SkipDecision, "timeline": TimelineDecision, "pass": PassDecision, "refused": Refusal},
     )
+)
 
 
-def _log_record(d: Fields) -> LogRecord:
-    kind = d.kind()
+def _log_record(data: bytes) -> LogRecord:
+    kind = _KIND.decode(data).kind
     if kind == "cut":
-        return _cut(d)
-    if kind == "markers":
-        return _ahead(d)
-    if kind == "skip":
-        return SkipDecision(timeline=d.number("timeline"), to_lsn=d.number("to_lsn"), **_decided(d))
-    if kind == "timeline":
-        offset = d.number("transaction_offset")
-        return TimelineDecision(timeline=d.number("timeline"), transaction_offset=offset, **_decided(d))
-    if kind == "pass":
-        return PassDecision(log_offset=d.number("log_offset"), **_decided(d))
-    if kind == "refused":
-        return Refusal(
-            source=d.text("source"),
-            timeline=d.number("timeline"),
-            since_lsn=d.number("since_lsn"),
-            newest_lsn=d.number("newest_lsn"),
-            reason=d.text("reason"),
-        )
-    raise ValueError(f"kind is {kind!r}")
+        return _cut(data)
+    return _ahead(data) if kind == "markers" else _OTHER_LOG_RECORDS.decode_known(data)
 
 
-def _decided(d: Fields) -> dict[str, Any]:
-    """Reads the fields that all decisions have."""
-    return {
-        "source": d.text("source"),
-        "wall_ms": d.moment("wall_ms"),
-        "decided_by": d.text("decided_by"),
-        "reason": d.text("reason"),
-    }
+def _cut(data: bytes) -> Cut:
+    return Cut(**_CUT.decode(data).members())
 
 
 def _ahead_fields(markers: AheadMarkers) -> dict[str, Any]:
@@ -413,55 +409,18 @@ def _ahead_fields(markers: AheadMarkers) -> dict[str, Any]:
     }
 
 
-def _ahead(d: Fields) -> AheadMarkers:
-    previous_lsn = d.number("previous")
-    markers = {}
-    for topic, *numbers in d.lists("markers"):
-        partition, lsn, offset = _numbers(numbers, "markers")
-        _typed(topic, str, "markers").encode()
-        markers[topic, partition] = Marker(lsn, offset)
-    return AheadMarkers(
-        source=d.text("source"),
-        timeline=d.number("timeline"),
-        lsn=d.number("lsn"),
-        previous_lsn=previous_lsn,
-        transactions=tuple(CommittedTransaction(*row) for row in d.table(previous_lsn)),
-        markers=markers,
-        repeated=frozenset(d.numbers("repeated")),
-    )
+def _ahead(data: bytes) -> AheadMarkers:
+    members = _AHEAD.decode(data).members()
+    markers = {(topic, number): Marker(*each) for topic, number, *each in members.pop("markers")}
+    return AheadMarkers(markers=markers, **members)
 
 
-class _CommitFields(msgspec.Struct, gc=False):
-    """A commit record as it is written: consumers read one for every few documents."""
-
-    v: int
-    pipeline: str
-    source: str
-    timeline: int
-    commit_lsn: int
-    previous_lsn: int
-    xid: int | None
-    commit_ts: int
-    offsets: dict[str, dict[int, tuple[int, int, int]]]
-    skipped: list[int] = []
-    id: str = ""
-    commit_ts_ns: int | msgspec.UnsetType = msgspec.UNSET
-    record_count: int = -1
-    record_counts: dict[str, int] = {}
-    schemas: dict[str, tuple[str, ...]] = {}
-
-
-_COMMIT_DECODER = msgspec.json.Decoder(_CommitFields)
-
-
-def _commit_record(d: _CommitFields) -> CommitRecord:
-    if d.v > PROTOCOL_VERSION:
-        raise ValueError(f"version {d.v}")
+def _commit_record(data: bytes) -> CommitRecord:
+    d = _COMMIT.decode(data)
     commit_ts_ns = None if d.commit_ts_ns is msgspec.UNSET else d.commit_ts_ns
-    numbers = [d.v, d.timeline, d.commit_lsn, d.previous_lsn, d.xid or 0, *d.skipped]
+    numbers = [d.timeline, d.commit_lsn, d.previous_lsn, d.xid or 0, *d.skipped]
     ranges = [held for partitions in d.offsets.values() for held in partitions.values()]
     _check_range([*numbers, *chain.from_iterable(ranges)], "a field")
-    _check_range([d.commit_ts], "commit_ts", END_OF_TIME_MS)
     record = CommitRecord(
         pipeline=d.pipeline,
         source=d.source,
@@ -469,12 +428,12 @@ def _commit_record(d: _CommitFields) -> CommitRecord:
         commit_lsn=d.commit_lsn,
         previous_lsn=d.previous_lsn,
         xid=d.xid,
-        commit_ts_ms=d.commit_ts,
+        commit_ts_ms=d.commit_ts_ms,
         offsets={
             topic: {partition: OffsetRange(*held) for partition, held in partitions.items()}
             for topic, partitions in d.offsets.items()
         },
-        skipped=tuple(d.skipped),
+        skipped=d.skipped,
         commit_ts_ns=commit_ts_ns,
         schemas=d.schemas,
     )
@@ -494,58 +453,24 @@ def _check_described(d: _CommitFields, record: CommitRecord) -> None:
         raise ValueError("the record counts do not match the offsets")
 
 
-def _pair(values: Any) -> tuple[int, int]:
-    first, position = _numbers(values, "places", least=-1)
-    return first, position
+def _progress_record(data: bytes) -> ProgressRecord:
+    members = _members(_PROGRESS.decode(data))
+    raised, topics = members.pop("raised"), members.pop("topics")
+    for name, (_, start, end) in topics.items():
+        if len(start) != len(end):
+            raise ValueError(f"topic {name} has different partitions at the start and at the end")
+    states = {name: TopicState(*state, *raised.get(name, ())) for name, state in topics.items()}
+    return ProgressRecord(topics=states, **members)
 
 
-def _topic_state(values: Any) -> TopicState:
-    topic_id, start, end = _typed(values, list, "topics")
-    state = TopicState(
-        _typed(topic_id, str, "topics"), tuple(_numbers(start, "topics")), tuple(_numbers(end, "topics"))
-    )
-    state.topic_id.encode()
-    if len(state.start) != len(state.end):
-        raise ValueError("topics has different partitions at the start and at the end")
-    return state
+def _marker(data: bytes) -> Marker:
+    found = _MARKER.decode(data)
+    _check_sizes((found.safe_commit_lsn, found.safe_offset))
+    return Marker(found.safe_commit_lsn, found.safe_offset)
 
 
-def _topic_states(d: Fields) -> dict[str, TopicState]:
-    states = {name: _topic_state(state) for name, state in d.mapping("topics").items()}
-    for name, raised in (d.mapping("raised") if d.has("raised") else {}).items():
-        lag_ms, raised_ms = _numbers(raised, "raised", below=END_OF_TIME_MS)
-        states[name] = replace(states[name], lag_ms=lag_ms, raised_ms=raised_ms)
-    return states
-
-
-def _progress_record(d: Fields) -> ProgressRecord:
-    return ProgressRecord(
-        pipeline=d.text("pipeline"),
-        query_id=d.text("query_id"),
-        batch_id=d.number("batch_id", least=-1),
-        source=d.text("source"),
-        timeline=d.number("timeline"),
-        commit_lsn=d.number("commit_lsn"),
-        run=d.text("run") if d.has("run") else "",
-        topics=_topic_states(d) if d.has("topics") else {},
-        state=d.text("state") if d.has("state") else "",
-    )
-
-
-def _marker(d: Fields) -> Marker:
-    return Marker(d.number("lsn"), d.number("offset"))
-
-
-def _open_transaction(d: Fields) -> OpenTransaction:
-    return OpenTransaction(
-        xid=d.number("xid"),
-        commit_lsn=d.number_or_none("commit_lsn"),
-        since_ms=d.moment("since"),
-        expected=d.counts("expected"),
-        received=d.counts("received"),
-        hint=d.text("hint"),
-        places=d.places(),
-    )
+def _open_transaction(data: bytes) -> OpenTransaction:
+    return OpenTransaction(**_members(_OPEN.decode(data)))
 
 
 def _differences(values: Iterable[int], start: int = 0) -> list[int]:
@@ -556,29 +481,68 @@ def _differences(values: Iterable[int], start: int = 0) -> list[int]:
     return result
 
 
-def _sums(differences: Sequence[int], start: int = 0) -> list[int]:
-    return list(accumulate(differences, initial=start))[1:]
+def _sums(differences: Sequence[int], name: str, start: int = 0, below: int = _TOO_LARGE) -> list[int]:
+    found = list(accumulate(differences, initial=start))[1:]
+    _check_range(found, name, below)
+    return found
 
 
-def dump(fields: dict[str, Any]) -> bytes:
+def _check_range(numbers: Sequence[int], name: str, below: int = _TOO_LARGE) -> None:
+    """Checks numbers; a list of thousands is checked without a loop."""
+    if numbers and not (min(numbers) >= 0 and max(numbers) < below):
+        raise ValueError(f"{name} holds a number out of range")
+
+
+def _check_sizes(values: Iterable[Any]) -> None:
+    """Refuses numbers that 64 bits cannot hold, which no declaration of a type can do."""
+    for value in values:
+        kind = type(value)
+        if kind is dict:
+            _check_sizes(value.values())
+        elif kind in _SEVERAL and value:
+            if {int}.issuperset(map(type, value)):  # thousands are checked without a loop
+                value = max(value)
+            else:
+                _check_sizes(value)
+        if type(value) is int and value >= _TOO_LARGE:
+            raise ValueError("a field holds a number out of range")
+
+
+def dump(members: Mapping[str, Any], kind: str = "") -> bytes:
     """Encodes a record's fields as compact JSON."""
-    return msgspec.json.encode(fields)
+    return msgspec.json.encode({"v": PROTOCOL_VERSION, **({"kind": kind} if kind else {}), **members})
 
 
 _UNREADABLE = (ValueError, KeyError, RecursionError, msgspec.MsgspecError)
 
 
-def load(kind: str, data: bytes, build: Callable[[Fields], T]) -> T:
-    """Decodes a record of a kind; raises like :func:`decode_cut`."""
+def _read(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
+    """Decodes a record; what a newer version has changed is no damage."""
     try:
-        fields = Fields(msgspec.json.decode(data))
-        version = fields.number("v")
-        if version > PROTOCOL_VERSION:
-            raise unsupported_version(kind, version, PROTOCOL_VERSION)
-        return build(fields)
+        return decode(data)
     except _UNREADABLE as error:
-        raise _malformed(kind, data, error) from error
+        try:
+            version = _VERSION.decode(data).v
+        except _UNREADABLE:
+            version = 0
+        if PROTOCOL_VERSION < version < _TOO_LARGE:
+            raise unsupported_version(what, version, PROTOCOL_VERSION) from error
+        reason = _OUT_OF_RANGE.sub(r"\1 holds a number out of range", str(error))
+        raise MalformedRecordError(what, f"{type(error).__name__}: {reason} in {data[:200]!r}") from error
 
 
-def _malformed(kind: str, data: bytes, error: Exception) -> MalformedRecordError:
-    return MalformedRecordError(kind, f"{type(error).__name__}: {error} in {data[:200]!r}")
+class SchemaLanguage(StrEnum):
+    """The languages in which the schema of commit records is shipped, for readers in any language."""
+
+    JSON = "json"
+    """JSON Schema, draft 2020-12, of the values in commit topics."""
+    AVRO = "avro"
+    """Avro, record ``commit``, for readers that pass commit records on."""
+
+
+_FILES = {SchemaLanguage.JSON: "commit.schema.json", SchemaLanguage.AVRO: "commit.avsc"}
+
+
+def commit_schema(language: SchemaLanguage) -> str:
+    """Returns the schema of a commit record, as JSON text."""
+    return files("slackwater.protocol").joinpath("schemas", _FILES[language]).read_text("utf-8")

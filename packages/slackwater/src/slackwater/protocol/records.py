@@ -9,8 +9,17 @@ records, commit records, and the headers of batches.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
+from msgspec import Meta
+
+from slackwater.protocol.clock import END_OF_TIME_MS
 from slackwater.protocol.commit_position import SNAPSHOT_XID, CommitPosition, commit_id
+
+Count = Annotated[int, Meta(ge=0)]
+"""A whole number that is not negative; its codec refuses one that 64 bits cannot hold."""
+Moment = Annotated[int, Meta(ge=0, lt=END_OF_TIME_MS)]
+"""Milliseconds since the epoch."""
 
 
 class Evidence(StrEnum):
@@ -140,10 +149,10 @@ class SkipDecision:
     """An operator releases everything up to a commit LSN, complete or not."""
 
     source: str
-    timeline: int
-    to_lsn: int
+    timeline: Count
+    to_lsn: Count
     """Incomplete transactions up to this commit LSN are released and listed in ``Cut.skipped``."""
-    wall_ms: int
+    wall_ms: Moment
     """The time of the decision, milliseconds since the epoch."""
     decided_by: str
     """The operator: free text, e.g. user@host."""
@@ -155,11 +164,11 @@ class TimelineDecision:
     """An operator begins a new timeline: the source's LSNs have started over."""
 
     source: str
-    timeline: int
+    timeline: Count
     """The new one; larger than every timeline before."""
-    transaction_offset: int
+    transaction_offset: Count
     """Its beginning in the transaction topic; data topics are read on from the newest cut."""
-    wall_ms: int
+    wall_ms: Moment
     """The time of the decision, milliseconds since the epoch."""
     decided_by: str
     """The operator: free text, e.g. user@host."""
@@ -171,9 +180,9 @@ class PassDecision:
     """An operator instructs readers to skip a damaged record of the cut log: its content is lost."""
 
     source: str
-    log_offset: int
+    log_offset: Count
     """The record's offset in the cut log."""
-    wall_ms: int
+    wall_ms: Moment
     """The time of the decision, milliseconds since the epoch."""
     decided_by: str
     """The operator: free text, e.g. user@host."""
@@ -188,10 +197,10 @@ class Refusal:
     """
 
     source: str
-    timeline: int
-    since_lsn: int
+    timeline: Count
+    since_lsn: Count
     """Values of commits above this LSN may be wrong; 0: of all."""
-    newest_lsn: int
+    newest_lsn: Count
     """The newest commit that had been read while the fault was there; 0: none, only rows of a snapshot."""
     reason: str
     """The setting and what is wrong with it."""

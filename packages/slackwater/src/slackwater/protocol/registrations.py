@@ -6,22 +6,31 @@ ended.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from slackwater.protocol.codec import DeclaredRecords, dump
+from slackwater.protocol.keys import registration_key, report_key
+from slackwater.protocol.records import Count, Moment
+
+_Number = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredStage:
     """A stage of a pipeline."""
 
-    number: int
+    number: _Number
     """From 1, ascending in the direction of the data."""
-    level: int
+    level: _Number
     """From 1. Stages of one level send nothing to each other."""
     key: tuple[str, ...]
     """The columns that its rows are spread by."""
     tables: tuple[str, ...]
     """Full names of the tables that it reads."""
-    stages: tuple[int, ...]
+    stages: tuple[Count, ...]
     """Numbers of the stages whose results it takes."""
     why: str
     """The work that it does, for people."""
@@ -45,7 +54,7 @@ class RegisteredView:
     """The name of the source that the output is a table of; empty if it is none."""
     tables: tuple[str, ...]
     """Full names of the tables that it is computed from."""
-    stages: tuple[int, ...]
+    stages: tuple[Count, ...]
     """Numbers of the stages that compute it; its documents come from the last one."""
 
 
@@ -57,11 +66,11 @@ class PipelineRegistration:
     """The name with the revision."""
     base_name: str
     """The name without it, as in ``pipeline.toml``."""
-    revision: int
+    revision: _Number
     owner: str
     """Free text of ``pipeline.toml``; empty: nobody is named."""
     source: str
-    timeline: int
+    timeline: Count
     """The timeline of the source that is read."""
     emit: str
     scope: str
@@ -76,11 +85,11 @@ class PipelineRegistration:
     run: str
     """A random id of this run."""
     host: str
-    pid: int
+    pid: Count
     """The process of the run."""
     version: str
     """Of Slackwater."""
-    started_ms: int
+    started_ms: Moment
     """The time at which the run began, milliseconds since the epoch."""
 
 
@@ -88,14 +97,14 @@ class PipelineRegistration:
 class StageWork:
     """What a stage has cost in a batch."""
 
-    stage: int
-    total_us: int
+    stage: _Number
+    total_us: Count
     """Microseconds of all its tasks together."""
-    tasks: int
+    tasks: Count
     """That had anything to do."""
-    slowest_us: int
+    slowest_us: Count
     """Microseconds of the slowest of them."""
-    slowest_task: int
+    slowest_task: Count
     """Its number, from 0."""
 
 
@@ -103,7 +112,7 @@ class StageWork:
 class RunEnd:
     """A run has ended."""
 
-    ended_ms: int
+    ended_ms: Moment
     """The time of the end, milliseconds since the epoch."""
     failure: str
     """The error that ended it; empty if it was stopped properly."""
@@ -116,33 +125,33 @@ class PipelineReport:
     pipeline: str
     run: str
     """The run whose registration this belongs to."""
-    batch_id: int
+    batch_id: Annotated[int, Meta(ge=-1)]
     """-1: nothing is visible yet; the fields that speak of the batch then mean nothing."""
-    timeline: int
-    commit_lsn: int
+    timeline: Count
+    commit_lsn: Count
     """The views show everything up to and including this commit."""
-    commit_ts_ms: int | None = None
+    commit_ts_ms: Moment | None = None
     """Commit time of the batch's newest transaction, milliseconds since the epoch; None: an earlier run made
     the batch visible."""
-    visible_ms: int | None = None
+    visible_ms: Moment | None = None
     """The time at which the batch was visible, milliseconds since the epoch; None as before."""
-    parts_us: Mapping[str, int] = field(default_factory=dict)
+    parts_us: Mapping[str, Count] = field(default_factory=dict)
     """Microseconds by part of the batch, one after the other; empty as before."""
-    events: int = 0
+    events: Count = 0
     """Change events of the source in the batch."""
-    documents: int = 0
+    documents: Count = 0
     """Documents written with the batch, deletes included."""
-    run_events: int = 0
+    run_events: Count = 0
     """Change events in all batches of the run."""
-    run_documents: int = 0
+    run_documents: Count = 0
     """Documents of all batches of the run."""
     end: RunEnd | None = None
     """None while the run continues."""
     stage_work: tuple[StageWork, ...] = ()
     """What each stage has cost in the batch; empty: not known."""
-    state_bytes: Mapping[str, int] = field(default_factory=dict)
+    state_bytes: Mapping[str, Count] = field(default_factory=dict)
     """Bytes that each stage keeps, by its number, before compression; empty: not known."""
-    processed_lsn: int | None = None
+    processed_lsn: Count | None = None
     """The commit up to which the run has computed its views; they need not show all of that yet. None: it has
     computed nothing, or is of an older version."""
 
@@ -160,3 +169,33 @@ class PipelineEntry:
     """In the topic of pipelines: a later record has a larger one."""
     written_ms: int
     """The broker's time, milliseconds since the epoch; the writer's if the topic was made so."""
+
+
+_ADDED = ("identity", "processed_lsn", "stage_work", "state_bytes")
+"""What later versions have added, and leave out where it is not known."""
+_UNKNOWN: tuple[Any, ...] = ("", None, {}, ())
+_RECORDS: DeclaredRecords[PipelineRecord] = DeclaredRecords(
+    "record of the topic of pipelines",
+    {"registration": PipelineRegistration, "report": PipelineReport},
+    _ADDED,
+)
+decode_pipeline_record = _RECORDS.decode
+"""Decodes a record of the topic of pipelines; raises like :func:`~slackwater.protocol.decode_cut`."""
+
+
+def encode_pipeline_record(record: PipelineRecord) -> bytes:
+    """Encodes the value of a record in the topic of pipelines."""
+    members = _without_unknown(asdict(record))
+    if "stages" in members:
+        members["stages"] = [_without_unknown(stage) for stage in members["stages"]]
+    return dump(members, _RECORDS.kind(record))
+
+
+def pipeline_record_key(record: PipelineRecord) -> bytes:
+    """Returns the key under which a record replaces the one before it."""
+    key = registration_key if isinstance(record, PipelineRegistration) else report_key
+    return key(record.pipeline, record.run).encode()
+
+
+def _without_unknown(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if name not in _ADDED or value not in _UNKNOWN}
