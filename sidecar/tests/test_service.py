@@ -334,6 +334,22 @@ def refuse(world: World) -> None:
     world.watch.report = SOUND
 
 
+def test_rows_of_a_snapshot_that_were_read_with_a_fault_may_be_wrong_though_no_commit_was_read(
+    clock: Clock,
+) -> None:
+    world = World(clock)
+    world.watch.report = replace(SOUND, findings=(FAULT,))
+    assert "no cut is published" in world.turn().detail
+    world.reader.rows.append(snapshot_value(TABLE, 500, {"id": 1}))
+    world.turn()
+    world.watch.report = SOUND
+
+    status = world.turn()
+
+    assert status.state is FrontierState.MISCONFIGURED
+    assert "Values of all commits may be wrong" in status.detail
+
+
 @pytest.mark.parametrize("was_corrected_before", [False, True])
 def test_a_source_that_was_refused_stays_so_after_a_restart_until_an_operator_knows_better(
     clock: Clock, was_corrected_before: bool

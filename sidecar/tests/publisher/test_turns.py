@@ -136,12 +136,15 @@ def test_a_skip_above_what_another_sidecar_has_written_is_published(
     assert not other.is_overruled
 
 
-def test_without_redis_a_sidecar_looks_at_the_log_before_it_writes_what_is_skipped(log: FailingLog) -> None:
+@pytest.mark.parametrize("behind", [[], [cut(3)]], ids=["alone", "with a cut that skips nothing"])
+def test_without_redis_a_sidecar_looks_at_the_log_before_it_writes_what_is_skipped(
+    log: FailingLog, behind: list[Cut]
+) -> None:
     one, two = (Publisher(SOURCE, log, None, restored_cuts=100) for _ in range(2))
     one.publish([cut(1)], STATUS)
     two.publish([cut(1)], OTHER)
     one.publish([cut(2)], STATUS)
-    two.publish([replace(cut(2), skipped=(700,))], OTHER)
+    two.publish([replace(cut(2), skipped=(700,)), *behind], OTHER)
 
     assert logged(log) == [1, 2]
     assert two.is_overruled

@@ -17,6 +17,8 @@ from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import CompactedTopicUnavailableError, RecordsGoneError
 from slackwater.pipeline import RunSettings, connector_check, leases, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
+from slackwater.pipeline.batch_job import BatchJobs
+from slackwater.pipeline.batch_task import TaskProgram
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
 from slackwater.pipeline.errors import run_overtaken
@@ -296,6 +298,44 @@ def test_a_run_that_took_the_form_for_known_ends_when_a_connector_starts(
     run.definition = NUMBERS
     with pytest.raises(StateError, match="started after this run"):
         starts_late(run, monkeypatch)
+
+
+def test_a_late_connector_that_became_known_ends_no_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.definition = NUMBERS
+    computed: list[int] = []
+
+    def loop(**arguments: Any) -> Any:
+        def turns(**_: object) -> None:
+            run.topics.add("__debezium-heartbeat.inv")
+            made._connector.is_known = True  # noqa: SLF001 - as its thread does
+            arguments["on_computed"](300)
+            computed.append(300)
+
+        return SimpleNamespace(run=turns)
+
+    monkeypatch.setattr(runner, "BatchLoop", loop)
+    made = run.new()
+    made.check()
+    context: Any = run.context
+    made.run(context)
+    assert computed == [300]
+
+
+@pytest.mark.parametrize("has_connector", [True, False])
+def test_values_prove_their_form_if_nobody_knows_the_connector(
+    run: Run, monkeypatch: pytest.MonkeyPatch, has_connector: bool
+) -> None:
+    programs: list[TaskProgram] = []
+
+    def jobs(context: Any, program: TaskProgram, parallelism: int) -> BatchJobs:
+        programs.append(program)
+        return BatchJobs(context, program, parallelism)
+
+    monkeypatch.setattr(runner, "BatchJobs", jobs)
+    run.definition = NUMBERS
+    run.topics |= {"__debezium-heartbeat.inv"} if has_connector else set()
+    run.go()
+    assert [program.settings.is_form_known for program in programs] == [not has_connector]
 
 
 def test_a_source_with_commits_and_no_heartbeat_has_no_connector(

@@ -282,6 +282,16 @@ def test_what_a_later_record_says_of_repeated_rows_counts(any_world: World) -> N
     assert content_of(any_world, 10, 30).repeated == frozenset({20})
 
 
+def test_a_batch_holds_what_its_positions_name_however_far_the_log_was_read(any_world: World) -> None:
+    """Otherwise a batch that is computed again would differ from the first attempt."""
+    any_world.cut(20, 10)
+    any_world.cut(30, 20, repeated=frozenset({20}))
+    first = content_of(any_world, 10, 20, log=1)
+    assert content_of(any_world, 10, 30).repeated == frozenset({20})
+    assert content_of(any_world, 10, 20, log=1) == first
+    assert first.repeated == frozenset()
+
+
 # --- timelines
 
 
