@@ -9,8 +9,7 @@ from confluent_kafka import Message
 
 from slackwater.cdc import WireFormatError
 from slackwater.cdc.avro import MAGIC, ToJson
-from slackwater.kafka.registry import RegistryUnavailableError, avro_to_json
-from slackwater.kafka.registry.client import Get, over_http
+from slackwater.kafka.registry import Get, RegistryUnavailableError, avro_to_json, over_http
 from slackwater.protocol import Clock, ConfigError
 from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.settings import SidecarSettings

@@ -12,7 +12,7 @@
 
 from typing import Final
 
-from slackwater.kafka.advice import NeededRights
+from slackwater.kafka.retry import NeededRights
 from slackwater.protocol import StateError
 
 READING: Final = NeededRights(

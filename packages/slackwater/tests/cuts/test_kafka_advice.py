@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater.kafka.advice import NeededRights
+from slackwater.kafka.retry import NeededRights
 
 NEEDED = NeededRights(
     user="the mailer's user", on_topics="Read on t", on_group="Read on g", on_id="Write on the id i"

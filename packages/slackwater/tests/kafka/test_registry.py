@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.registry import (
+    MAX_ANSWER_BYTES,
     RegistryRefusedError,
     RegistryUnavailableError,
     SchemaRegistry,
     avro_to_json,
 )
-from slackwater.kafka.registry.client import MAX_ANSWER_BYTES
 from slackwater.protocol import ConfigError, InputError, RegistrySettings
 from slackwater_lab.fakes.registry import RegistryServer
 

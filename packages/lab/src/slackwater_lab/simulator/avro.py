@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 
-from slackwater.kafka.registry import RegistrySettings
+from slackwater.protocol import RegistrySettings
 from slackwater_lab.simulator.connector import NOTIFICATIONS, TRANSACTIONS
 from slackwater_lab.simulator.kafka import Record
 

@@ -20,14 +20,21 @@ from slackwater.cuts import (
     RecordsGoneError,
 )
 from slackwater.engine.settings import Scope
-from slackwater.kafka.registry import RegistrySettings, RegistryUnavailableError, avro_to_json
+from slackwater.kafka.registry import RegistryUnavailableError, avro_to_json
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.kafka_reader import SpanReader
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.position import Position
 from slackwater.pipeline.source.task import translate_registry_errors
-from slackwater.protocol import ConfigError, InputError, KafkaSettings, Servers, SlackwaterError
+from slackwater.protocol import (
+    ConfigError,
+    InputError,
+    KafkaSettings,
+    RegistrySettings,
+    Servers,
+    SlackwaterError,
+)
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.debezium import partition_of
 from slackwater_lab.simulator.avro import ADDRESS

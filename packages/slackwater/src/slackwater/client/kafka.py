@@ -18,12 +18,12 @@ from slackwater.client.broker import Portion, ProducerSettings, Stored, Writer
 from slackwater.client.errors import TransactionLostError
 from slackwater.client.kafka_writer import KafkaWriter
 from slackwater.client.transaction import Place
-from slackwater.kafka.advice import NeededRights
 from slackwater.kafka.retry import (
     ABSENT_CODES,
     GROUP_REFUSED,
     OUT_OF_RANGE_CODES,
     KafkaRetry,
+    NeededRights,
     check_visible,
     create_topics,
     is_transient,

@@ -4,7 +4,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.client.broker import ProducerSettings
 from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
-from slackwater.kafka.advice import NeededRights
+from slackwater.kafka.retry import NeededRights
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
 from slackwater.protocol import (
     ConfigError,

@@ -1,4 +1,4 @@
-"""Repeats requests to Kafka while their errors are transient.
+"""The one policy for errors of Kafka: which pass, how long they are waited for, and what to do about others.
 
 A broker that restarts, a leader or coordinator that moves, a connection that breaks, an answer that is late:
 none of them is about the data. Errors that are (offsets that are gone, a topic that does not exist, a missing
@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -76,6 +77,19 @@ OUT_OF_RANGE_CODES = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RA
 GROUP_REFUSED = KafkaError.GROUP_AUTHORIZATION_FAILED
 """Not a failure of a reader that joins no group: librdkafka looks for the coordinator of every consumer's
 group, but reads without one."""
+
+_LASTING = {
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "lower transaction_timeout in the settings, or raise the broker's transaction.max.timeout.ms"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or write smaller records",
+    KafkaError.INVALID_RECORD: (
+        "the broker's log names the rule that the record violates; a compacted topic, for example, accepts "
+        "no records without a key"
+    ),
+    KafkaError.TOPIC_EXCEPTION: "use a name that Kafka accepts for the topic",
+}
+"""What to do about errors that another attempt would meet again."""
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -292,3 +306,26 @@ class KafkaRetry(Retry):
 
 def _text(error: KafkaError | BaseException | str) -> str:
     return error.str() if isinstance(error, KafkaError) else str(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeededRights:
+    """The rights of a client in the words of its messages, to be read after "grant"."""
+
+    user: str
+    """Such as ``the producer's user``."""
+    on_topics: str
+    """Such as ``Write on its topics``."""
+    on_group: str = "Read on its group"
+    on_id: str = "Write on its transactional id"
+
+    def advice(self, error: KafkaError) -> str | None:
+        """Returns what to do about an error; None if another attempt may succeed, or nothing is known."""
+        missing = {
+            KafkaError.TOPIC_AUTHORIZATION_FAILED: self.on_topics,
+            # A user who may write to some topic may also write idempotently.
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED: self.on_topics,
+            KafkaError.GROUP_AUTHORIZATION_FAILED: self.on_group,
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: self.on_id,
+        }.get(error.code())
+        return _LASTING.get(error.code()) if missing is None else f"grant {self.user} {missing}"

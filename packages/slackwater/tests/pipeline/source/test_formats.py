@@ -20,11 +20,10 @@ from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater.cdc.records.changes import BatchChanges
 from slackwater.dev import KafkaBroker
 from slackwater.engine.local import LocalEngine
-from slackwater.kafka.registry import RegistrySettings
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.rows import RowWriter
 from slackwater.pipeline.source.task import read_task
-from slackwater.protocol import CommittedTransaction, Cut, SourceTopics, UnavailableError
+from slackwater.protocol import CommittedTransaction, Cut, RegistrySettings, SourceTopics, UnavailableError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.registry import RegistryServer

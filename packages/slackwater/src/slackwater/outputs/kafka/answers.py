@@ -6,8 +6,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater.kafka.advice import NeededRights
-from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, kafka_error, reason_of
+from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, NeededRights, kafka_error, reason_of
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.waiting import tried
 from slackwater.pipeline.errors import OutputRefusedError

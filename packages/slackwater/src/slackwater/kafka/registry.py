@@ -1,4 +1,4 @@
-"""Reads schemas from a registry over HTTP, and Avro with them; the errors of all clients of a registry.
+"""Schemas of records: read from a Confluent-compatible registry over HTTP, and registered there.
 
 The errors differ in what can be done about them::
 
@@ -14,22 +14,34 @@ import http.client
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
 
 import orjson
 
-from slackwater.cdc.avro import AvroToJson, ToJson
+from slackwater.cdc.avro import HEADER_BYTES, MAGIC, AvroToJson, ToJson
 from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
-_REFUSALS = (401, 403)
+_REFUSALS: Final = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
+_UNUSABLE: Final = (
+    http.HTTPStatus.BAD_REQUEST,
+    http.HTTPStatus.CONFLICT,
+    http.HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+_SHOWN: Final = 2000
 _CHUNK_BYTES = 1 << 16
 MAX_ANSWER_BYTES: Final = 8 << 20
 """Schemas are much shorter than this; a server that answers with more is not a schema registry."""
 
 Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
 """Requests a path of an address; returns HTTP status and body. Raises like :func:`over_http`."""
+Send = Callable[[RegistrySettings, str, str, str, bytes | None], tuple[int, bytes]]
+"""Sends a request of a method to an address and a path; returns HTTP status and body."""
+
+T = TypeVar("T")
 
 
 class RegistryRefusedError(InputError):
@@ -61,7 +73,7 @@ class RegistryUnavailableError(UnavailableError):
         self.args = address, problem
 
 
-def registry_misconfigured(address: str, problem: str) -> ConfigError:
+def _misconfigured(address: str, problem: str) -> ConfigError:
     """Returns the error for a registry that requires other credentials, or is not at this path."""
     return ConfigError(
         f"schema registry {address}: {problem}",
@@ -144,28 +156,22 @@ class SchemaRegistry:
         known = self._schemas.get(schema_id)
         if known is not None:
             return known
-        schema = self._schemas[schema_id] = self._ask(schema_id)
+        schema = self._schemas[schema_id] = _first_answer(
+            self._settings, lambda address: self._ask_at(address, schema_id)
+        )
         return schema
-
-    def _ask(self, schema_id: int) -> str:
-        *others, last = self._settings.addresses
-        for address in others:
-            try:
-                return self._ask_at(address, schema_id)
-            except RegistryUnavailableError:
-                continue
-        return self._ask_at(last, schema_id)
 
     def _ask_at(self, address: str, schema_id: int) -> str:
         try:
             status, body = self._get(self._settings, address, f"/schemas/ids/{schema_id}")
         except (OSError, http.client.HTTPException) as error:
-            raise _no_answer(address, schema_id, f"{type(error).__name__}: {error}") from error
+            raise RegistryUnavailableError(
+                address, f"schema {schema_id} cannot be requested: {type(error).__name__}: {error}"
+            ) from error
         if status == http.HTTPStatus.NOT_FOUND:
             raise _unusable_schema(address, f"there is no schema {schema_id}")
         if status in _REFUSALS:
-            problem = f"reading schema {schema_id} was refused (HTTP {status})"
-            raise registry_misconfigured(address, problem)
+            raise _misconfigured(address, f"reading schema {schema_id} was refused (HTTP {status})")
         if status != http.HTTPStatus.OK:
             raise _no_answer(address, schema_id, f"HTTP {status}")
         return _schema_in(body, address, schema_id)
@@ -188,7 +194,9 @@ def _schema_in(body: bytes, address: str, schema_id: int) -> str:
         answer = orjson.loads(body)
         schema, kind, references = answer["schema"], answer.get("schemaType"), answer.get("references")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _no_answer(address, schema_id, f"its answer has no schema: {body[:100]!r}") from error
+        raise RegistryUnavailableError(
+            address, f"schema {schema_id} cannot be requested: its answer has no schema: {body[:100]!r}"
+        ) from error
     if kind not in (None, "AVRO"):
         raise _unusable_schema(address, f"schema {schema_id} is {kind}")
     if references:
@@ -196,9 +204,23 @@ def _schema_in(body: bytes, address: str, schema_id: int) -> str:
     return str(schema)
 
 
-def _no_answer(address: str, schema_id: int, reason: str) -> RegistryUnavailableError:
-    problem = f"schema {schema_id} cannot be requested: {reason}"
+def _no_answer(address: str, asked: int | str, reason: str) -> RegistryUnavailableError:
+    """Returns the error for a schema that was asked for by its id, or for a subject."""
+    if isinstance(asked, int):
+        return RegistryUnavailableError(address, f"schema {asked} cannot be requested: {reason}")
+    problem = f"subject {asked!r}: its schema cannot be registered: {reason}"
     return RegistryUnavailableError(address, problem)
+
+
+def _first_answer(settings: RegistrySettings, ask: Callable[[str], T]) -> T:
+    """Asks one address after the other until one answers."""
+    *others, last = settings.addresses
+    for address in others:
+        try:
+            return ask(address)
+        except RegistryUnavailableError:
+            continue
+    return ask(last)
 
 
 def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
@@ -222,3 +244,107 @@ def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
             raise ValueError(str(error)) from error
 
     return AvroToJson(schema)
+
+
+class SchemaKind(StrEnum):
+    """The language of a schema, as registries name it."""
+
+    AVRO = "AVRO"
+    JSON = "JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The schema of values or keys."""
+
+    kind: SchemaKind
+    text: str
+    """JSON text."""
+
+
+def subject(topic: str, *, of_keys: bool) -> str:
+    """Returns the name of a topic's schemas, as Confluent's TopicNameStrategy has it."""
+    return f"{topic}-{'key' if of_keys else 'value'}"
+
+
+def wire_header(schema_id: int) -> bytes:
+    """Returns what precedes a value in Confluent's wire format: a zero byte and the schema's id."""
+    return bytes([MAGIC]) + schema_id.to_bytes(HEADER_BYTES - 1, "big")
+
+
+class SubjectRegistry:
+    """Registers schemas. For one thread. It caches nothing: callers keep the ids that they need again.
+
+    Args:
+        settings: Its address and credentials.
+        send: Sends the requests.
+    """
+
+    def __init__(self, settings: RegistrySettings, send: Send = send_over_http) -> None:
+        self._settings = settings
+        self._send = send
+
+    def register(self, subject: str, schema: Schema) -> int:
+        """Returns the id of a schema under a subject; a new schema becomes the subject's newest version.
+
+        It first looks for the schema, so the right to read is enough if others register the schemas.
+        Idempotent; blocks for at most the time-out per request and address.
+
+        Raises:
+            RegistryUnavailableError: No address answers. ConfigError: It refuses the credentials, or
+                there is no registry at the address.
+            RegistryRefusedError: The schema is not compatible with earlier versions, or not accepted at all.
+        """
+        return _first_answer(self._settings, lambda address: self._register_at(address, subject, schema))
+
+    def _register_at(self, address: str, subject: str, schema: Schema) -> int:
+        fields = {"schema": schema.text}
+        if schema.kind is not SchemaKind.AVRO:  # old registries know only Avro, and no name for it
+            fields["schemaType"] = str(schema.kind)
+        body = orjson.dumps(fields)
+        path = f"/subjects/{quote(subject, safe='')}"
+        status, answer = self._ask(address, subject, path, body)
+        if status == http.HTTPStatus.NOT_FOUND:
+            status, answer = self._ask(address, subject, f"{path}/versions", body)
+        if status == http.HTTPStatus.NOT_FOUND:
+            problem = f"it has no subjects (HTTP {status}): {_message(answer)}"
+            raise _misconfigured(address, problem)
+        if status in _UNUSABLE:
+            differences = _message(answer)
+            if status == http.HTTPStatus.CONFLICT:
+                differences = self._differences(address, subject, body) or differences
+            what = "rejected" if status != http.HTTPStatus.CONFLICT else "not compatible with earlier ones"
+            problem = f"subject {subject!r}: the schema is {what} (HTTP {status}): {differences}"
+            raise RegistryRefusedError(address, problem)
+        found = answer.get("id") if isinstance(answer, dict) else None
+        if status != http.HTTPStatus.OK or not isinstance(found, int):
+            raise _no_answer(address, subject, f"HTTP {status}: {_message(answer)}")
+        return found
+
+    def _ask(self, address: str, subject: str, path: str, body: bytes) -> tuple[int, Any]:
+        try:
+            status, data = self._send(self._settings, "POST", address, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise _no_answer(address, subject, f"{type(error).__name__}: {error}") from error
+        if status in _REFUSALS:
+            problem = f"subject {subject!r}: registering its schema was refused (HTTP {status})"
+            raise _misconfigured(address, problem)
+        try:
+            return status, orjson.loads(data)
+        except (ValueError, RecursionError):
+            return status, data[:_SHOWN].decode(errors="replace")
+
+    def _differences(self, address: str, subject: str, body: bytes) -> str:
+        """Returns what the registry finds different; empty if it does not say."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        try:
+            _, answer = self._ask(address, subject, path, body)
+        except (RegistryUnavailableError, ConfigError):
+            return ""
+        messages = answer.get("messages") if isinstance(answer, dict) else None
+        return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else ""
+
+
+def _message(answer: Any) -> str:
+    text = answer.get("message") if isinstance(answer, dict) else answer
+    return str(text)[:_SHOWN]
