@@ -232,7 +232,7 @@ def test_an_end_that_no_record_has_is_reached(both: Both) -> None:
     others.write({b"b": b"1"})
     others.write_in_transaction({b"a": b"2"})
     assert topic.read() == topic.read() == [(b"b", b"1", 2), (b"a", b"2", 3)]
-    assert topic.write("test", {b"c": b"1"}) == 5
+    assert topic.put("test", {b"c": b"1"}) == 5
 
 
 def test_reading_begins_behind_what_was_deleted(both: Both) -> None:
@@ -262,7 +262,7 @@ def test_what_is_deleted_while_it_is_read_is_passed_over(log: Log, monkeypatch: 
 def test_the_largest_offset_of_what_is_written_is_returned(both: Both) -> None:
     topic, others = both
     others.write({b"x": b"1"})
-    assert topic.write("test", {b"a": b"1", b"b": b"1", b"x": None}) == 3
+    assert topic.put("test", {b"a": b"1", b"b": b"1", b"x": None}) == 3
     assert topic.read() == [(b"a", b"1", 1), (b"b", b"1", 2)]
 
 
@@ -277,7 +277,7 @@ def test_what_was_written_is_read_although_its_replicas_show_it_later(log: Log, 
     topic = topic_of("b:1")
     log.write({b"a": b"1"})
     log.hidden = hidden
-    topic.write("test", {b"b": b"1", b"c": b"1"})
+    topic.put("test", {b"b": b"1", b"c": b"1"})
     assert log.hidden == 0, "nobody has waited"
     assert topic.read() == [(b"a", b"1", 0), (b"b", b"1", 1), (b"c", b"1", 2)]
 
@@ -295,9 +295,9 @@ def test_what_is_said_to_have_failed_is_not_written_later(log: Log) -> None:
     topic = topic_of("b:1")
     log.is_away = True
     with pytest.raises(CompactedTopicUnavailableError, match=r"no acknowledgement within 60 s"):
-        topic.write("test", {b"a": b"1"})
+        topic.put("test", {b"a": b"1"})
     log.is_away = False
-    topic.write("test", {b"b": b"1"})
+    topic.put("test", {b"b": b"1"})
     assert topic.read() == [(b"b", b"1", 0)]
 
 
@@ -305,7 +305,7 @@ def test_a_record_that_is_acknowledged_without_its_offset_does_not_count_as_the_
     topic = topic_of("b:1")
     log.tells_offsets = False
     with pytest.raises(CompactedTopicUnavailableError, match="acknowledged without an offset"):
-        topic.write("test", {b"a": b"1"})
+        topic.put("test", {b"a": b"1"})
 
 
 def test_errors_that_pass_while_it_is_read_are_waited_for_and_others_are_not(log: Log) -> None:

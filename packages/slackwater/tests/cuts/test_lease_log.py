@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Producer
 
-from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog, lease_log
+from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog, compacted_topic
 from slackwater.protocol import Hold, KafkaSettings, Lease, encode_lease_record, lease_record_key
 from slackwater_lab.fakes.memory import InMemoryLeaseLog
 
@@ -32,7 +32,7 @@ Append = Callable[[bytes, bytes | None], None]
 def topic(monkeypatch: pytest.MonkeyPatch) -> str:
     """One of the test's own: in a cluster there is one for all."""
     name = f"leases-{uuid.uuid4().hex[:10]}"
-    monkeypatch.setattr(lease_log, "LEASES_TOPIC", name)
+    monkeypatch.setattr(compacted_topic, "LEASES_TOPIC", name)
     return name
 
 
@@ -99,7 +99,7 @@ def test_what_is_not_ours_is_passed_over_and_logged(
     append(b"other", encode_lease_record(LEASE))
     append(lease_record_key(LEASE), encode_lease_record(LEASE).replace(b'"v":2', b'"v":99'))
     log.write(HOLD)
-    with caplog.at_level(logging.WARNING, "slackwater.cuts.lease_log"):
+    with caplog.at_level(logging.WARNING, "slackwater.cuts.compacted_topic"):
         assert log.read() == [HOLD]
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog, kafka_pipeline_log
+from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog, compacted_topic
 from slackwater.protocol import (
     PipelineEntry,
     PipelineRegistration,
@@ -33,7 +33,7 @@ Append = Callable[[bytes, bytes | None], None]
 def topic(monkeypatch: pytest.MonkeyPatch) -> str:
     """One of the test's own: in a cluster there is one for all."""
     name = f"pipelines-{uuid.uuid4().hex[:10]}"
-    monkeypatch.setattr(kafka_pipeline_log, "PIPELINES_TOPIC", name)
+    monkeypatch.setattr(compacted_topic, "PIPELINES_TOPIC", name)
     return name
 
 

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from slackwater.cuts.compacted_topic import decoded_entry, decoded_lease_record
 from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
 from slackwater.cuts.errors import cuts_gone
-from slackwater.cuts.lease_log import decoded_lease_record
-from slackwater.cuts.pipeline_log import decoded_entry
 from slackwater.cuts.store import FrontierStatus, StoredPosition
 from slackwater.protocol import (
     Clock,
@@ -147,7 +146,7 @@ class InMemoryCutLog:
 
 
 class InMemoryPipelineLog:
-    """Implements :class:`~slackwater.cuts.pipeline_log.PipelineLog` in this process.
+    """Implements :class:`~slackwater.cuts.compacted_topic.PipelineLog` in this process.
 
     Args:
         clock: Determines when a record is written; None for the system's.
@@ -192,7 +191,7 @@ class InMemoryPipelineLog:
 
 
 class InMemoryLeaseLog:
-    """Implements :class:`~slackwater.cuts.lease_log.LeaseLog` in this process; several may share records.
+    """Implements :class:`~slackwater.cuts.LeaseLog` in this process; several may share records.
 
     Args:
         records: The topic, by key; None for a new one.

@@ -22,7 +22,7 @@ from slackwater.client.snapshot import (
 )
 from slackwater.client.transaction import Place
 from slackwater.control import first_source, known_pipelines
-from slackwater.cuts.pipeline_log import decoded_entry
+from slackwater.cuts.compacted_topic import decoded_entry
 from slackwater.protocol import (
     Clock,
     CommitPosition,

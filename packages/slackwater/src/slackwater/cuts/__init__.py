@@ -1,6 +1,7 @@
 """Cuts and markers in the cut log and the marker store; registrations and reports of pipelines."""
 
-from slackwater.cuts.cut_log import CutLog, LoggedRecord, cuts_of
+from slackwater.cuts.compacted_topic import KafkaLeaseLog, KafkaPipelineLog, LeaseLog, PipelineLog
+from slackwater.cuts.cut_log import CutLog, KafkaCutLog, LoggedRecord, cuts_of
 from slackwater.cuts.errors import (
     CompactedTopicUnavailableError,
     CutLogDamagedError,
@@ -11,10 +12,6 @@ from slackwater.cuts.errors import (
     MarkerStoreUnavailableError,
     RecordsGoneError,
 )
-from slackwater.cuts.kafka_log import KafkaCutLog
-from slackwater.cuts.kafka_pipeline_log import KafkaPipelineLog
-from slackwater.cuts.lease_log import KafkaLeaseLog, LeaseLog
-from slackwater.cuts.pipeline_log import PipelineLog
 from slackwater.cuts.redis_store import RedisMarkerStore
 from slackwater.cuts.store import (
     CutRetention,

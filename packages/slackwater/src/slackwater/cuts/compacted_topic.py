@@ -1,14 +1,35 @@
-"""Compacted topics with one partition, in which runs and readers publish state to the whole cluster."""
+"""The topics in which runs and readers publish state to the whole cluster: of pipelines, and of leases.
 
-from collections.abc import Callable, Mapping
+Each is compacted and has one partition. Records of others, or of a newer version, are skipped and logged.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaException, Message
 
 from slackwater.cuts.errors import CompactedTopicUnavailableError
 from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, code_of
 from slackwater.kafka.topic import LogTopic
+from slackwater.protocol import (
+    InputError,
+    KafkaSettings,
+    LeaseRecord,
+    PipelineEntry,
+    PipelineRegistration,
+    PipelineReport,
+    decode_lease_record,
+    decode_pipeline_record,
+    encode_lease_record,
+    encode_pipeline_record,
+    lease_record_key,
+    pipeline_record_key,
+)
+from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, registration_key, report_key
+
+_log = logging.getLogger(__name__)
 
 _CLOSING_SECONDS = 2.0
 _SEGMENT_BYTES = 4 * 1024 * 1024
@@ -23,6 +44,7 @@ _TOPIC_CONFIG = {
 }
 
 Entry = TypeVar("Entry")
+Record = TypeVar("Record")
 
 Decode = Callable[[bytes, int, int, bytes], Entry | None]
 """Takes value, offset, time of writing (ms) and key of a record; returns None if it is not Slackwater's."""
@@ -91,7 +113,7 @@ class CompactedTopic(Generic[Entry]):
         self._read_to(0)
         return list(self._entries.values())
 
-    def write(self, operation: str, values: Mapping[bytes, bytes | None]) -> int:
+    def put(self, operation: str, values: Mapping[bytes, bytes | None]) -> int:
         """Writes records by key and returns the largest offset when all are acknowledged; None removes a key.
 
         :meth:`read` returns them afterwards.
@@ -144,3 +166,181 @@ class CompactedTopic(Generic[Entry]):
             entry = self._decode(value, message.offset() or 0, message.timestamp()[1], key)
             if entry is not None:
                 self._entries[key] = entry
+
+
+class PipelineLog(Protocol):
+    """The registration and the newest report of each run of each pipeline.
+
+    Written by runs, read by all. Methods raise only
+    :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`. Not thread-safe, except for
+    :meth:`report`, which one other thread may call at the same time.
+    """
+
+    def ensure(self) -> None:
+        """Creates the topic if it does not exist, and prepares to write. Blocks for at most the time-out."""
+        ...
+
+    def read(self) -> list[PipelineEntry]:
+        """Returns all entries that were readable at the time of the call, oldest first.
+
+        None if there is no topic. Blocks for at most the time-out; a second call reads only what is new.
+        """
+        ...
+
+    def register(self, registration: PipelineRegistration) -> int:
+        """Writes a registration, which :meth:`read` then returns; returns its acknowledged offset."""
+        ...
+
+    def report(self, report: PipelineReport) -> None:
+        """Queues a report to be written soon, without waiting; never raises.
+
+        A report that cannot be written is lost. The first failure is logged, and so is the first success
+        after it.
+        """
+        ...
+
+    def forget(self, pipeline: str, run: str) -> None:
+        """Removes registration and report of a run; returns when that is acknowledged."""
+        ...
+
+    def close(self) -> None:
+        """Waits two seconds at most for queued reports to be written, then frees connections."""
+        ...
+
+
+class KafkaPipelineLog(CompactedTopic[PipelineEntry]):
+    """Implements :class:`PipelineLog`; one topic for a cluster.
+
+    Args:
+        bootstrap: Kafka's ``bootstrap.servers``.
+        kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
+        timeout: How long one request may block, including transient errors.
+        replication_factor: Used if the topic has to be created; -1 for the broker's default.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        kafka: Mapping[str, str] | None = None,
+        timeout: timedelta = timedelta(seconds=5),
+        replication_factor: int = -1,
+    ) -> None:
+        super().__init__(
+            PIPELINES_TOPIC,
+            decoded_entry,
+            bootstrap,
+            kafka=kafka,
+            timeout=timeout,
+            replication_factor=replication_factor,
+        )
+
+    def register(self, registration: PipelineRegistration) -> int:
+        """See the protocol."""
+        record = {pipeline_record_key(registration): encode_pipeline_record(registration)}
+        return self.put("registration", record)
+
+    def report(self, report: PipelineReport) -> None:
+        """See the protocol."""
+        self.send(pipeline_record_key(report), encode_pipeline_record(report))
+
+    def forget(self, pipeline: str, run: str) -> None:
+        """See the protocol."""
+        keys = registration_key(pipeline, run), report_key(pipeline, run)
+        self.put("removal", {key.encode(): None for key in keys})
+
+
+class LeaseLog(Protocol):
+    """The leases of a cluster's readers and the holds of its pipelines.
+
+    Written by both, read by all. Methods raise only
+    :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and block for at most the time-out.
+    Not thread-safe.
+    """
+
+    def ensure(self) -> None:
+        """Creates the topic if it does not exist."""
+        ...
+
+    def read(self) -> list[LeaseRecord]:
+        """Returns all records that were readable at the time of the call, oldest first."""
+        ...
+
+    def write(self, *records: LeaseRecord) -> None:
+        """Writes records, each replacing an earlier one of its key; returns when they are acknowledged."""
+        ...
+
+    def remove(self, records: Iterable[LeaseRecord]) -> None:
+        """Removes records; returns when that is acknowledged."""
+        ...
+
+    def close(self) -> None:
+        """Frees connections."""
+        ...
+
+
+class KafkaLeaseLog(CompactedTopic[LeaseRecord]):
+    """Implements :class:`LeaseLog`; one topic for a cluster.
+
+    Args:
+        kafka: The cluster.
+        timeout: How long one request may block, including transient errors.
+        replication_factor: Used if the topic has to be created; -1 for the broker's default.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        *,
+        timeout: timedelta = timedelta(seconds=5),
+        replication_factor: int = -1,
+    ) -> None:
+        super().__init__(
+            LEASES_TOPIC,
+            decoded_lease_record,
+            kafka.bootstrap,
+            kafka=kafka.options,
+            timeout=timeout,
+            replication_factor=replication_factor,
+        )
+
+    def write(self, *records: LeaseRecord) -> None:
+        """See the protocol."""
+        if records:
+            self.put("write", {lease_record_key(each): encode_lease_record(each) for each in records})
+
+    def remove(self, records: Iterable[LeaseRecord]) -> None:
+        """See the protocol."""
+        if keys := [lease_record_key(each) for each in records]:
+            self.put("removal", dict.fromkeys(keys))
+
+
+def decoded_entry(value: bytes, offset: int, written_ms: int, key: bytes) -> PipelineEntry | None:
+    """Returns a record of a run with its place; None, after logging it, if it is not ours."""
+    record = _own_record(PIPELINES_TOPIC, decode_pipeline_record, pipeline_record_key, value, offset, key)
+    return None if record is None else PipelineEntry(record, offset, written_ms)
+
+
+def decoded_lease_record(value: bytes, offset: int, _: int, key: bytes) -> LeaseRecord | None:
+    """Returns a lease or a hold; None, after logging it, if it is not ours."""
+    return _own_record(LEASES_TOPIC, decode_lease_record, lease_record_key, value, offset, key)
+
+
+def _own_record(
+    topic: str,
+    decode: Callable[[bytes], Record],
+    key_of: Callable[[Record], bytes],
+    value: bytes,
+    offset: int,
+    key: bytes,
+) -> Record | None:
+    try:
+        record = decode(value)
+    except InputError as error:
+        reason = str(error)
+    else:
+        if key_of(record) == key:
+            return record
+        reason = f"unknown key {key!r}"
+    _log.warning("skipping the record at offset %d of %s: %s", offset, topic, reason)
+    return None

@@ -1,5 +1,14 @@
-"""The marker store in Redis (6.2 or later)."""
+"""The marker store in Redis (6.2 or later): its layout, and the scripts that change several keys at once.
 
+Everything that is read is checked: decoding raises KeyError, TypeError, ValueError or a protocol error for
+values that Slackwater did not write.
+
+LSNs are unsigned 64-bit numbers and Lua's numbers hold 53 bits: scripts compare them by XADD, or as decimal
+text. Nothing in Redis is trusted: a value that is not a number is an error that begins with WRONGVALUE, and
+it cannot make a loop longer.
+"""
+
+import dataclasses
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,26 +18,89 @@ from datetime import timedelta
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import msgspec
 import redis
 
-from slackwater.cuts import redis_layout as layout
 from slackwater.cuts.errors import (
     MarkerStoreContentError,
     MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
 )
-from slackwater.cuts.store import CutRetention, FrontierStatus, StoredPosition
+from slackwater.cuts.store import (
+    CutRetention,
+    FrontierState,
+    FrontierStatus,
+    RegressionNotice,
+    StoredPosition,
+)
 from slackwater.protocol import (
+    END_OF_TIME_MS,
     CommitPosition,
+    ConnectorReport,
     InputError,
     Marker,
     OpenTransaction,
     PublishedCut,
+    decode_cut,
+    decode_marker,
+    decode_open_transaction,
     encode_cut,
     encode_marker,
     encode_open_transaction,
 )
 from slackwater.protocol.keys import cuts_key, frontier_key, markers_key, open_key
+
+_PUT_CUT = """
+local known = redis.call('HMGET', KEYS[2], 'timeline', 'log_id')
+if known[2] and ARGV[6] ~= '' and known[2] ~= ARGV[6] then return 0 end
+local newest = tonumber(known[1] or '0')
+if not newest then return redis.error_reply('WRONGVALUE timeline is no number') end
+if newest > tonumber(ARGV[1]) then return 0 end
+local added = redis.pcall('XADD', KEYS[1], ARGV[2] .. '-1', 'cut', ARGV[3], 'log', ARGV[4])
+if type(added) == 'table' and added.err then
+  if string.find(added.err, 'equal or smaller', 1, true) then return 0 end
+  if string.find(added.err, 'exhausted', 1, true) then return 0 end
+  return added
+end
+if ARGV[5] ~= '0' then redis.call('XTRIM', KEYS[1], 'MINID', ARGV[5] .. '-0') end
+if ARGV[6] ~= '' then redis.call('HSET', KEYS[2], 'log_id', ARGV[6]) end
+redis.call('HSET', KEYS[2], unpack(ARGV, 7))
+return 1
+"""
+"""Keys: cuts, frontier. Arguments: timeline, LSN, cut, log offset, oldest LSN to keep, id of the cut log
+(may be empty), then fields of the frontier."""
+
+_SET_MARKERS = """
+local function is_less(a, b) return #a < #b or (#a == #b and a < b) end
+local known = redis.call('HMGET', KEYS[2], 'timeline', 'lsn', 'log_id')
+if known[3] and ARGV[3] ~= '' and known[3] ~= ARGV[3] then return 0 end
+local newest, own = tonumber(known[1] or '0'), tonumber(ARGV[1])
+if not newest then return redis.error_reply('WRONGVALUE timeline is no number') end
+if newest > own or (newest == own and is_less(ARGV[2], known[2] or '0')) then return 0 end
+redis.call('UNLINK', KEYS[1])
+for first = 4, #ARGV, 4000 do
+  redis.call('HSET', KEYS[1], unpack(ARGV, first, math.min(first + 3999, #ARGV)))
+end
+redis.call('HSET', KEYS[2], 'markers_timeline', ARGV[1])
+if ARGV[3] ~= '' then redis.call('HSET', KEYS[2], 'log_id', ARGV[3]) end
+return 1
+"""
+"""Keys: markers, frontier. Arguments: timeline and LSN of the newest cut, id of the cut log (may be empty),
+then field and marker of each partition."""
+
+_FORGET = """
+local known = redis.pcall('HMGET', KEYS[2], 'log_id', 'timeline')
+if known.err then known = {'', '0'} end
+if ARGV[1] ~= '' and (not known[1] or known[1] == ARGV[1]) then return 0 end
+local newest = tonumber(known[2] or '0')
+if not (newest and newest <= 1000) then newest = 1000 end
+for timeline = 0, math.max(newest, tonumber(ARGV[3])) do redis.call('UNLINK', ARGV[2] .. timeline) end
+redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])
+return 1
+"""
+"""Keys: markers, frontier, open. Arguments: id of the cut log whose content stays (empty: nothing stays),
+what the keys of cuts begin with, up to which timeline at least. The streams of cuts have the same hash tag as
+the declared keys, so they are in the same slot of a cluster."""
 
 _CONTENT = re.compile("WRONGTYPE|WRONGVALUE")
 """The words of Redis and our scripts for a key that contains something else."""
@@ -50,9 +122,9 @@ class RedisMarkerStore:
         self._address = address
         self._retention = _RetentionWindow(retention or CutRetention())
         self._log_id = ""
-        self._put_cut = client.register_script(layout.PUT_CUT)
-        self._set_markers = client.register_script(layout.SET_MARKERS)
-        self._forget_source = client.register_script(layout.FORGET)
+        self._put_cut = client.register_script(_PUT_CUT)
+        self._set_markers = client.register_script(_SET_MARKERS)
+        self._forget_source = client.register_script(_FORGET)
 
     @classmethod
     def connect(
@@ -104,8 +176,8 @@ class RedisMarkerStore:
             cut.log_offset,
             self._retention.add(keys[0], cut.cut.lsn, len(data)),
             self._log_id,
-            *layout.flat(layout.encode_frontier(cut, status)),
-            *layout.flat(layout.encode_status(status)),
+            *_flat(_encode_frontier(cut, status)),
+            *_flat(_encode_status(status)),
         ]
         return bool(self._ask("put_cut", lambda: self._put_cut(keys=keys, args=arguments)) == 1)
 
@@ -117,8 +189,8 @@ class RedisMarkerStore:
             log_id, timeline, lsn, log_offset, publisher = fields
             if timeline is None or lsn is None or log_offset is None or self._is_foreign(log_id):
                 return None
-            position = CommitPosition(layout.decode_number(timeline), layout.decode_number(lsn))
-            return StoredPosition(position, layout.decode_number(log_offset), (publisher or b"").decode())
+            position = CommitPosition(_decode_number(timeline), _decode_number(lsn))
+            return StoredPosition(position, _decode_number(log_offset), (publisher or b"").decode())
 
     def set_markers(
         self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
@@ -135,33 +207,33 @@ class RedisMarkerStore:
         with self._guarded("newest"), self._checked(source) as together:
             together.xrevrange(cuts_key(source, timeline), count=1)
             entries = self._unless_foreign(together.execute())
-            return layout.decode_published(entries[0][0]) if entries and entries[0] else None
+            return _decode_published(entries[0][0]) if entries and entries[0] else None
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
         """See the protocol."""
         with self._guarded("cuts_after"), self._checked(source) as together:
             together.xrange(cuts_key(source, timeline), min=f"{lsn}-2", count=limit)
             entries = self._unless_foreign(together.execute())
-            return [layout.decode_published(entry) for entry in entries[0]] if entries else []
+            return [_decode_published(entry) for entry in entries[0]] if entries else []
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
         """See the protocol."""
         with self._guarded("markers"), self._checked(source) as together:
             together.hgetall(markers_key(source))
             answers = self._unless_foreign(together.execute())
-            return dict(layout.decode_marker_field(*item) for item in answers[0].items()) if answers else {}
+            return dict(_decode_marker_field(*item) for item in answers[0].items()) if answers else {}
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
         """See the protocol."""
         key = frontier_key(source)
-        fields = layout.encode_status(status) | layout.encode_connector(status.connector)
+        fields = _encode_status(status) | _encode_connector(status.connector)
         self._ask("set_status", lambda: self._client.hset(key, mapping=fields))
 
     def status(self, source: str) -> FrontierStatus | None:
         """See the protocol."""
         fields = self._hash("status", frontier_key(source))
         with self._guarded("status"):
-            return layout.decode_status(fields) if "state" in fields else None
+            return _decode_status(fields) if "state" in fields else None
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
         """See the protocol."""
@@ -176,7 +248,7 @@ class RedisMarkerStore:
         """See the protocol."""
         fields = self._hash("open", open_key(source))
         with self._guarded("open"):
-            return sorted(map(layout.decode_open, fields.values()), key=lambda t: (t.since_ms, t.xid))
+            return sorted(map(_decode_open, fields.values()), key=lambda t: (t.since_ms, t.xid))
 
     def close(self) -> None:
         """See the protocol."""
@@ -257,3 +329,96 @@ def _address(url: str) -> str:
     """Returns the part of a URL that may be shown."""
     parts = urlsplit(url)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _decode_published(entry: tuple[bytes, dict[bytes, bytes]]) -> PublishedCut:
+    """Returns the cut in an entry of the stream of cuts."""
+    fields = entry[1]
+    return PublishedCut(decode_cut(fields[b"cut"]), _decode_number(fields[b"log"]))
+
+
+def _decode_marker_field(field: bytes, value: bytes) -> tuple[tuple[str, int], Marker]:
+    """Returns topic and partition with their marker from a field of the markers hash."""
+    topic, _, partition = field.decode().rpartition("/")
+    return (topic, _decode_number(partition)), decode_marker(value)
+
+
+def _decode_open(value: bytes) -> OpenTransaction:
+    """Returns a transaction from a field of the open hash."""
+    found = decode_open_transaction(value)
+    for place in found.places:
+        _decode_number(place.rpartition("/")[2])
+    return found
+
+
+def _decode_number(text: bytes | str, below: int = 2**64) -> int:
+    """Returns a number from its text.
+
+    Raises:
+        ValueError: It is not a number, negative, or too large.
+    """
+    number = int(text)
+    if not 0 <= number < below:
+        raise ValueError(f"{text!r} is out of range")
+    return number
+
+
+def _encode_frontier(cut: PublishedCut, status: FrontierStatus) -> dict[str, Any]:
+    """Returns the fields of the frontier hash that follow from a cut."""
+    return {
+        "lsn": cut.cut.lsn,
+        "timeline": cut.cut.timeline,
+        "commit_ts_ms": cut.cut.commit_ts_ms,
+        "event_count": cut.cut.event_count,
+        "log": cut.log_offset,
+        "publisher": status.sidecar,
+    }
+
+
+def _encode_status(status: FrontierStatus) -> dict[Any, Any]:
+    """Returns the fields of the frontier hash that describe the state."""
+    return {
+        "wall_ms": status.wall_ms,
+        "sidecar": status.sidecar,
+        "state": str(status.state),
+        "detail": status.detail,
+        "on_timeline": "" if status.timeline is None else status.timeline,
+        "regression": msgspec.json.encode(status.regression) if status.regression else "",
+    }
+
+
+def _encode_connector(report: ConnectorReport | None) -> dict[Any, Any]:
+    """Returns the field of the frontier hash that describes the connector."""
+    return {"connector": b"" if report is None else msgspec.json.encode(report)}
+
+
+def _decode_status(fields: Mapping[str, bytes]) -> FrontierStatus:
+    """Returns the state from the fields of the frontier hash."""
+    return FrontierStatus(
+        state=FrontierState(fields["state"].decode()),
+        detail=fields["detail"].decode(),
+        wall_ms=_decode_number(fields["wall_ms"], END_OF_TIME_MS),
+        sidecar=fields["sidecar"].decode(),
+        timeline=_decode_number(fields["on_timeline"]) if fields.get("on_timeline") else None,
+        regression=_decode_regression(fields.get("regression", b"")),
+        connector=_decode_connector(fields.get("connector", b"")),
+    )
+
+
+def _decode_connector(text: bytes) -> ConnectorReport | None:
+    return msgspec.json.decode(text, type=ConnectorReport) if text else None
+
+
+def _decode_regression(text: bytes) -> RegressionNotice | None:
+    if not text:
+        return None
+    found = msgspec.json.decode(text, type=RegressionNotice)
+    *numbers, has_snapshot = dataclasses.astuple(found)
+    if type(has_snapshot) is not bool or not all(type(n) is int and 0 <= n < 2**64 for n in numbers):
+        raise ValueError(f"{text!r} does not describe a regression")
+    return found
+
+
+def _flat(fields: Mapping[str, Any]) -> list[Any]:
+    """Returns names and values one after the other, as scripts take them."""
+    return [item for field in fields.items() for item in field]
