@@ -3,6 +3,7 @@
 A real broker, a real Redis, the driver's way to find cuts; Debezium's records are made by the test.
 """
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -25,7 +26,7 @@ from slackwater.cuts import (
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
-from slackwater.dev import KafkaBroker, RedisServer, TcpProxy
+from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
@@ -43,6 +44,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol.keys import cuts_key, frontier_key, markers_key
 from slackwater_lab.fakes.sources import SyntheticSource
+from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
 
 pytestmark = pytest.mark.integration
@@ -308,12 +310,30 @@ def test_redis_may_be_emptied(followed: Follower, redis: RedisServer) -> None:
         client.flushall()
 
 
+def save_copy(redis: RedisServer, path: Path) -> None:
+    """Writes all that it holds to a file."""
+    with Redis.from_url(redis.url) as client:
+        client.save()
+    (redis.folder / "redis" / "dump.rdb").rename(path)
+
+
+def replace_by_copy(redis: RedisServer, path: Path) -> None:
+    """Ends it as a crash would and starts it with what a copy holds, of itself or of another server."""
+    redis.kill()
+    dump = redis.folder / "redis" / "dump.rdb"
+    shutil.copy(path, dump)
+    try:
+        redis.start()
+    finally:
+        dump.unlink(missing_ok=True)
+
+
 def test_redis_may_be_replaced_by_an_older_copy_of_itself(
     followed: Follower, redis: RedisServer, tmp_path: Path
 ) -> None:
-    redis.save_copy(tmp_path / "copy")
+    save_copy(redis, tmp_path / "copy")
     followed.follow_further()
-    redis.replace_by_copy(tmp_path / "copy")
+    replace_by_copy(redis, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("lsn", ["9223372036854775807", "no number"])
@@ -345,10 +365,10 @@ def test_redis_may_be_replaced_by_that_of_another_cluster(
     for timeline, lsn in ((1, 2), (1, 70), (1, 10**12), (2, 30)):
         others.put_cut(PublishedCut(wrong_cut(source.name, timeline, lsn), 0), OTHERS_STATUS)
     others.close()
-    redis.save_copy(tmp_path / "copy")
+    save_copy(redis, tmp_path / "copy")
 
     followed: Follower = request.getfixturevalue("followed")
-    redis.replace_by_copy(tmp_path / "copy")
+    replace_by_copy(redis, tmp_path / "copy")
     followed.follow_further()
 
 

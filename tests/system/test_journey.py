@@ -23,7 +23,7 @@ import psycopg
 import pytest
 
 from slackwater.dev import DevStack
-from slackwater.dev.loopback import LOOPBACK, free_port
+from slackwater.dev.server import LOOPBACK, free_port
 from slackwater_certify import Connections, Mode, certify, load_specification
 from slackwater_lab.database import current_lsn
 from slackwater_lab.machines import SECONDS, DriverMachine, SparkCluster, shipped_pythons

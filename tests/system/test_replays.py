@@ -15,9 +15,10 @@ import pytest
 
 from slackwater.cdc import completeness
 from slackwater.cdc.transaction import Transaction
-from slackwater.dev import ConnectMode, DevStack
+from slackwater.dev import ConnectMode
 from slackwater_lab.debezium.recording import follow
 from slackwater_lab.replays import JOURNAL, STACK, Killed, ReplayResult, ReplayRun
+from slackwater_lab.servers.stack import LabStack
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -59,7 +60,7 @@ class Variant:
 )
 def outcome(
     request: pytest.FixtureRequest,
-    dev_stack: Callable[..., DevStack],
+    dev_stack: Callable[..., LabStack],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> ReplayResult:
     """One run of the whole product; everything below looks at what it left behind."""

@@ -17,7 +17,7 @@ import pytest
 
 from slackwater.cli.main import EXTRAS
 from slackwater.dev import KafkaBroker, RedisServer
-from slackwater.dev.loopback import free_port
+from slackwater.dev.server import free_port
 from slackwater.protocol import KafkaSettings, Servers
 from slackwater_lab.publishing import publishing_pipeline
 

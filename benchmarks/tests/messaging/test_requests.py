@@ -6,8 +6,9 @@ from struct import pack
 import psycopg
 import pytest
 
-from slackwater.dev import PostgresServer, TcpProxy
+from slackwater.dev import PostgresServer
 from slackwater_bench.messaging.requests import KafkaRequests, PostgresRequests, watching
+from slackwater_lab.servers.proxy import TcpProxy
 
 
 def startup() -> bytes:

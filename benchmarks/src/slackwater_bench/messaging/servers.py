@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slackwater.dev import DevStack, DevStackSettings, TcpProxy
 from slackwater_bench.bed import SOURCE
 from slackwater_bench.messaging.requests import KafkaRequests, PostgresRequests, watching
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.usage import cpu_of
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product
+from slackwater_lab.servers.proxy import TcpProxy
+from slackwater_lab.servers.stack import LabStack, LabStackSettings
 
 _ROUTE = "counted"
 _START_SECONDS = 180.0
@@ -26,7 +27,7 @@ _SETTLE_SECONDS = 2.5
 class Servers:
     """PostgreSQL and Kafka, each directly and through a proxy that counts."""
 
-    stack: DevStack
+    stack: LabStack
     context: RunContext
     counted_database: str
     count: Counter[str]
@@ -79,8 +80,8 @@ def running_servers(
     """Starts servers for the block, with a connector of all tables and a sidecar if messages are captured."""
     with tempfile.TemporaryDirectory(prefix="slackwater-bench-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
-        stack = DevStack(
-            DevStackSettings(
+        stack = LabStack(
+            LabStackSettings(
                 folder=folder / "stack",
                 prefix=SOURCE,
                 partitions=2,
@@ -112,7 +113,7 @@ def running_servers(
                 proxy.stop()
 
 
-def _start_capture(stack: DevStack, product: Product) -> None:
+def _start_capture(stack: LabStack, product: Product) -> None:
     stack.start_connector()
     stack.wait_until_streaming()
     product.start_sidecar()

@@ -10,7 +10,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from slackwater.dev.loopback import LOOPBACK, free_port
+from slackwater.dev.server import LOOPBACK, free_port
 
 _ASK_SECONDS = 60.0
 _SCRAPE = """\

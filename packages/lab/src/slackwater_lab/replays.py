@@ -18,7 +18,6 @@ import msgspec
 import psycopg
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from slackwater.dev import DevStack
 from slackwater.pipeline.source.data_source import SlackwaterBatchReader
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.rows import ROW_SCHEMA
@@ -29,6 +28,7 @@ from slackwater_lab.debezium.recording import Recording, RowIdentity
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product
 from slackwater_lab.servers import DatabaseLog
+from slackwater_lab.servers.stack import LabStack
 from slackwater_lab.topics import TopicRecorder
 from slackwater_lab.watching import Visibility, read_cuts
 from slackwater_lab.workloads.workload import repository_pipeline
@@ -73,7 +73,7 @@ STACK: Mapping[str, object] = {
     "kafka_routes": (_ROUTE,),
     "worker_overrides": {"producer.batch.size": "16384", "producer.compression.type": "none"},
 }
-"""Fields of DevStackSettings."""
+"""Fields of LabStackSettings."""
 _DELAY = timedelta(milliseconds=12)
 """Of the connector's network, so that writing a long transaction takes longer than storing the position."""
 _MOMENT_RECORDS = (200, 2_000)
@@ -124,7 +124,7 @@ class ReplayRun:
         say: Told in lines what happens.
     """
 
-    def __init__(self, stack: DevStack, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, stack: LabStack, folder: Path, seed: int, say: Callable[[str], None]) -> None:
         self._stack = stack
         self._folder = folder
         self._rng = random.Random(seed)

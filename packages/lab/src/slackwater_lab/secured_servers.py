@@ -19,17 +19,11 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
-from slackwater.dev import (
-    NOBODY_SAYS,
-    KafkaBroker,
-    RedisServer,
-    plain_users,
-    scram_users,
-    token_users,
-)
+from slackwater.dev import RedisServer
 from slackwater.protocol.rights import Right
 from slackwater_lab.certificates import Certificate, certificate
 from slackwater_lab.identity_provider import IdentityProvider
+from slackwater_lab.servers.stack import NOBODY_SAYS, LabBroker, plain_users, scram_users, token_users
 from slackwater_lab.tls_end import TlsEnd
 
 AUDIENCE = "kafka"
@@ -39,9 +33,9 @@ _SECONDS = 60.0
 
 
 @contextmanager
-def broker_with_user(folder: Path, user: str, password: str) -> Iterator[KafkaBroker]:
+def broker_with_user(folder: Path, user: str, password: str) -> Iterator[LabBroker]:
     """Runs a broker with a listener ``users``, whose user may do what ACLs say; others may do everything."""
-    server = KafkaBroker(folder, secured={"users": plain_users({user: password})})
+    server = LabBroker(folder, secured={"users": plain_users({user: password})})
     server.start()
     try:
         yield server
@@ -70,7 +64,7 @@ class SecuredServers:
         self.identity = IdentityProvider(users, AUDIENCE)
         tokens = token_users(self.identity.keys_url, self.identity.issuer, AUDIENCE)
         files = (keys, self.authority.path)
-        self.kafka = KafkaBroker(
+        self.kafka = LabBroker(
             folder / "kafka",
             secured={
                 "scram": scram_users().over_tls(*files),

@@ -15,13 +15,14 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cli import main
-from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.dev import RedisServer
 from slackwater.pipeline import load_pipeline
 from slackwater.pipeline.rights import ask_for_rights, rights_of
 from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater.protocol.keys import frontier_key
 from slackwater.protocol.rights import Operation, Resource, Right
 from slackwater_lab.secured_servers import broker_with_user
+from slackwater_lab.servers.stack import LabBroker
 
 pytestmark = pytest.mark.integration
 
@@ -41,20 +42,20 @@ LOGIN = {
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabBroker]:
     """Lets a user do what ACLs say."""
     with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def admin(broker: KafkaBroker) -> AdminClient:
+def admin(broker: LabBroker) -> AdminClient:
     """Of a user who may do everything."""
     return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
 @pytest.fixture
-def kafka(broker: KafkaBroker) -> KafkaSettings:
+def kafka(broker: LabBroker) -> KafkaSettings:
     """As the user."""
     return KafkaSettings(broker.bootstrap_for("users"), LOGIN)
 
@@ -162,7 +163,7 @@ def test_an_active_run_does_not_notice(
 
 def test_all_that_is_missing_in_kafka_and_redis_is_named_together(
     admin: AdminClient,
-    broker: KafkaBroker,
+    broker: LabBroker,
     redis_server: RedisServer,
     rights: list[Right],
     folder: Path,

@@ -17,8 +17,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.client import TopicOutput
 from slackwater.client import kafka as client_kafka
-from slackwater.dev import DevStack
-from slackwater.dev.loopback import TcpProxy
 from slackwater.protocol import (
     CommitPosition,
     CommitRecord,
@@ -33,6 +31,8 @@ from slackwater_certify import kafka as certify_kafka
 from slackwater_certify.output import OutputRecords
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification
 from slackwater_certify.topic import follow_topic, read_topic
+from slackwater_lab.servers.proxy import TcpProxy
+from slackwater_lab.servers.stack import LabStack
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ HASH = 31
 
 
 @pytest.fixture(scope="module")
-def stack(dev_stack: Callable[..., DevStack]) -> DevStack:
+def stack(dev_stack: Callable[..., LabStack]) -> LabStack:
     """Two brokers that reach each other through proxies."""
     return dev_stack(
         postgres=False,
@@ -191,7 +191,7 @@ def example() -> ModuleType:
 
 
 def test_the_plain_example_waits_for_documents_whose_marker_is_on_its_way(
-    stack: DevStack, monkeypatch: pytest.MonkeyPatch
+    stack: LabStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = PipelineTopics(stack.kafka.bootstrap, documents_at=2, commits_at=1)
     topics.write(1)
@@ -204,7 +204,7 @@ def test_the_plain_example_waits_for_documents_whose_marker_is_on_its_way(
 
 
 def test_an_earlier_commit_is_read_whole_while_newer_commit_records_are_on_their_way(
-    stack: DevStack, monkeypatch: pytest.MonkeyPatch
+    stack: LabStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = PipelineTopics(stack.kafka.bootstrap, documents_at=1, commits_at=2)
     topics.write(1)
@@ -218,7 +218,7 @@ def test_an_earlier_commit_is_read_whole_while_newer_commit_records_are_on_their
 
 
 def test_a_certificate_covers_the_documents_of_every_commit_record_that_it_has_read(
-    stack: DevStack, monkeypatch: pytest.MonkeyPatch
+    stack: LabStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = PipelineTopics(stack.kafka.bootstrap, documents_at=2, commits_at=1)
     link = stack.second_kafka.proxy(LINK)

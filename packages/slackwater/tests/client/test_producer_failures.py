@@ -35,6 +35,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol.keys import commit_topic, data_topic
 from slackwater_lab.secured_servers import broker_with_user
+from slackwater_lab.servers.stack import LabBroker
 
 pytestmark = pytest.mark.integration
 
@@ -255,13 +256,13 @@ USER, PASSWORD = "service", "secret-of-the-service"
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabBroker]:
     """Its user may do nothing at first."""
     with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         yield server
 
 
-def test_rights_that_are_missing_are_named_one_after_the_other(guarded: KafkaBroker, source: str) -> None:
+def test_rights_that_are_missing_are_named_one_after_the_other(guarded: LabBroker, source: str) -> None:
     kafka = KafkaSettings(
         guarded.bootstrap_for("users"),
         {

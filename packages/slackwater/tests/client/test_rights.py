@@ -12,7 +12,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.client import ConsumerSettings, OutputTopics, TopicOutput, TransactionalConsumer
 from slackwater.client import kafka as kafka_client
-from slackwater.dev import KafkaBroker
 from slackwater.protocol import (
     KafkaSettings,
     ProgressRecord,
@@ -22,6 +21,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol.keys import progress_topic
 from slackwater_lab.secured_servers import broker_with_user
+from slackwater_lab.servers.stack import LabBroker
 
 pytestmark = pytest.mark.integration
 
@@ -38,7 +38,7 @@ TOPIC = progress_topic("p")
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabBroker]:
     """Has a progress topic with a record; a user may do nothing at first."""
     with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
@@ -53,7 +53,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 
 def grant(
-    broker: KafkaBroker, operation: AclOperation, kind: ResourceType = ResourceType.TOPIC, name: str = TOPIC
+    broker: LabBroker, operation: AclOperation, kind: ResourceType = ResourceType.TOPIC, name: str = TOPIC
 ) -> None:
     pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     binding = AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, allow)
@@ -61,7 +61,7 @@ def grant(
     admin.create_acls([binding])[binding].result(SECONDS)
 
 
-def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBroker) -> None:
+def test_rights_that_are_missing_are_named_one_after_the_other(broker: LabBroker) -> None:
     kafka = KafkaSettings(broker.bootstrap_for("users"), OPTIONS)
 
     def answer() -> str:
@@ -96,7 +96,7 @@ def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBrok
     await_answer("lanes [0]", of=answer_of_a_member)
 
 
-def test_a_topic_that_may_not_be_seen_is_named_and_not_waited_for(broker: KafkaBroker) -> None:
+def test_a_topic_that_may_not_be_seen_is_named_and_not_waited_for(broker: LabBroker) -> None:
     kafka = KafkaSettings(broker.bootstrap_for("users"), OPTIONS)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("hidden", 1, 1)])["hidden"].result(SECONDS)

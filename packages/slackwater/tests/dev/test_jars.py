@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.dev import ConnectPlugin, JarSet, PinnedJar, cache_folder
+from slackwater.dev import JarSet, PinnedJar, cache_folder
 from slackwater.dev.java import Progress, ensure_jars, find_damage, parse_manifest
 from slackwater.protocol import UnavailableError
+from slackwater_lab.messaging.connectors import ConnectPlugin
 
 CONTENT = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
 
@@ -103,7 +104,7 @@ def test_the_version_of_an_artifact_is_found() -> None:
         ("slackwater.dev", "", 103),
         ("slackwater_lab.servers", "s3proxy", 20),
         ("slackwater_lab.servers", "hdfs", 1),
-        *(("slackwater.dev", f"plugins/{each.value}", 0) for each in ConnectPlugin),
+        *(("slackwater_lab.servers", each.value, 0) for each in ConnectPlugin),
     ],
 )
 def test_every_pinned_coordinate_has_a_line_in_the_manifest(owner: str, folder: str, count: int) -> None:
@@ -116,8 +117,10 @@ def test_every_pinned_coordinate_has_a_line_in_the_manifest(owner: str, folder: 
 
 @pytest.mark.parametrize("plugin", ConnectPlugin)
 def test_a_plugin_brings_no_jar_that_the_worker_has(plugin: ConnectPlugin) -> None:
-    data = resources.files("slackwater.dev") / "data"
-    manifests = [data / "jars.sha256", data / "plugins" / plugin.value / "jars.sha256"]
+    ours_at, its_at = (
+        resources.files(owner) / "data" for owner in ("slackwater.dev", "slackwater_lab.servers")
+    )
+    manifests = [ours_at / "jars.sha256", its_at / plugin.value / "jars.sha256"]
     ours, its = ({jar.sha256 for jar in parse_manifest(manifest.read_text())} for manifest in manifests)
     assert its
     assert not ours & its

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.dev import kafka
-from slackwater.dev.errors import missing_prerequisite
 from slackwater.dev.java import JarSet, JavaProgram
 from slackwater.dev.programs import InstalledProgram, Version
-from slackwater.dev.settings import Collector
+from slackwater.dev.settings import Collector, missing_prerequisite
 from slackwater.protocol import UnavailableError
 
 

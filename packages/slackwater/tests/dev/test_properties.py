@@ -14,11 +14,10 @@ from slackwater.dev.connect import (
     worker_properties,
 )
 from slackwater.dev.java import render_properties
-from slackwater.dev.kafka import Listener, broker_properties, further_broker_properties
+from slackwater.dev.kafka import broker_properties
 from slackwater.protocol import ConfigError
 
 ADDRESS = DatabaseAddress(port=5432, database="inventory", user="postgres")
-PLAIN = [Listener(name="PLAINTEXT", port=1, advertised_port=1)]
 
 
 def settings(**changes: object) -> DevStackSettings:
@@ -65,7 +64,7 @@ def test_the_connector_sends_what_the_sidecar_reads() -> None:
 def test_overrides_win() -> None:
     chosen = settings(connector_overrides={"snapshot.mode": "no_data"})
     assert connector_properties(chosen, ADDRESS, ())["snapshot.mode"] == "no_data"
-    broker = broker_properties(PLAIN, 2, Path("/d"), {"auto.create.topics.enable": "true"})
+    broker = broker_properties(1, 2, Path("/d"), {"auto.create.topics.enable": "true"})
     assert broker["auto.create.topics.enable"] == "true"
 
 
@@ -93,27 +92,10 @@ def test_exactly_once_is_asked_of_worker_and_connector() -> None:
 
 
 def test_everything_listens_on_loopback_only() -> None:
-    broker = broker_properties(PLAIN, 2, Path("/d"), {})
+    broker = broker_properties(1, 2, Path("/d"), {})
     worker = worker_properties("h:1", 2, timedelta(seconds=1))
     assert broker["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
     assert worker["listeners"] == "http://127.0.0.1:2"
-
-
-def test_a_listener_behind_a_proxy_tells_its_clients_to_use_the_proxy() -> None:
-    routed = [*PLAIN, Listener(name="SIDECAR", port=3, advertised_port=4)]
-    broker = broker_properties(routed, 2, Path("/d"), {})
-    assert "SIDECAR://127.0.0.1:3" in broker["listeners"].split(",")
-    assert broker["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1,SIDECAR://127.0.0.1:4"
-    assert broker["inter.broker.listener.name"] == "PLAINTEXT"
-    protocols = broker["listener.security.protocol.map"]
-    assert protocols == "PLAINTEXT:PLAINTEXT,SIDECAR:PLAINTEXT,CONTROLLER:PLAINTEXT"
-
-
-def test_a_second_broker_is_no_controller_and_finds_the_first_one() -> None:
-    broker = further_broker_properties(PLAIN, 2, Path("/d"), {})
-    assert (broker["process.roles"], broker["node.id"]) == ("broker", "2")
-    assert broker["controller.quorum.voters"] == "1@127.0.0.1:2"
-    assert "CONTROLLER" not in broker["listeners"]
 
 
 @pytest.mark.parametrize(("prefix", "name"), [("inv", "inv"), ("Inv-2.eu", "inv_2_eu"), ("x" * 80, "x" * 63)])
@@ -128,7 +110,6 @@ def test_a_slot_name_has_only_what_postgres_allows(prefix: str, name: str) -> No
         ({"prefix": ""}, "prefix"),
         ({"tables": ("orders",)}, "tables"),
         ({"partitions": 0}, "partitions"),
-        ({"kafka_routes": ("Side car",)}, "kafka_routes"),
         ({"connect_heap": "plenty"}, "connect_heap"),
         ({"postgres": False}, "connect"),
     ],

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.dev.loopback import LOOPBACK, TcpProxy, free_port
+from slackwater.dev.server import LOOPBACK, free_port
+from slackwater_lab.servers.proxy import TcpProxy
 
 SECONDS = 300.0
 

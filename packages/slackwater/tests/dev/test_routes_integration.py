@@ -9,8 +9,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.dev import DevStack, DevStackSettings, Lifetime
+from slackwater.dev import Lifetime
 from slackwater.protocol import ConfigError
+from slackwater_lab.servers.stack import LabStack, LabStackSettings
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +20,7 @@ SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
-def stack(dev_stack: Callable[..., DevStack]) -> DevStack:
+def stack(dev_stack: Callable[..., LabStack]) -> LabStack:
     """Partition n of the topic is led by broker n + 1."""
     started = dev_stack(
         postgres=False, redis=False, connect=False, second_kafka=True, kafka_routes=("client",)
@@ -49,7 +50,7 @@ class Client:
         return len(self.arrived) == count
 
 
-def test_a_route_leads_to_both_brokers(stack: DevStack, wait_until: Callable[..., None]) -> None:
+def test_a_route_leads_to_both_brokers(stack: LabStack, wait_until: Callable[..., None]) -> None:
     client = Client(stack.kafka.bootstrap_over("client"))
     for partition in (0, 1):
         client.write(partition)
@@ -60,7 +61,7 @@ def test_a_route_leads_to_both_brokers(stack: DevStack, wait_until: Callable[...
 
 
 def test_a_paused_proxy_holds_back_one_partition_on_one_route(
-    stack: DevStack, wait_until: Callable[..., None]
+    stack: LabStack, wait_until: Callable[..., None]
 ) -> None:
     slow, quick = Client(stack.kafka.bootstrap_over("client")), Client(stack.kafka.bootstrap)
     for client in (slow, quick):
@@ -80,7 +81,7 @@ def test_a_paused_proxy_holds_back_one_partition_on_one_route(
 
 @pytest.mark.full
 def test_a_killed_second_broker_comes_back_with_its_records(
-    stack: DevStack, wait_until: Callable[..., None]
+    stack: LabStack, wait_until: Callable[..., None]
 ) -> None:
     stack.second_kafka.kill()
     stack.second_kafka.start()
@@ -90,6 +91,6 @@ def test_a_killed_second_broker_comes_back_with_its_records(
 
 
 def test_a_stack_that_outlives_us_has_no_routes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    settings = DevStackSettings(folder=tmp_path_factory.mktemp("detached"), kafka_routes=("client",))
+    settings = LabStackSettings(folder=tmp_path_factory.mktemp("detached"), kafka_routes=("client",))
     with pytest.raises(ConfigError):
-        DevStack(settings, Lifetime.DETACHED)
+        LabStack(settings, Lifetime.DETACHED)

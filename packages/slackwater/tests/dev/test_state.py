@@ -10,8 +10,8 @@ import pytest
 
 from slackwater.dev import RunState, down, status
 from slackwater.dev.connect import parse_state
-from slackwater.dev.errors import with_tail
 from slackwater.dev.processes import ProcessIdentity, find_process, identify
+from slackwater.dev.settings import with_tail
 from slackwater.dev.state import FILE_NAME, ServerRecord, StackState, read_state, write_state
 from slackwater.protocol import ConfigError, SlackwaterError, StateError, UnavailableError
 

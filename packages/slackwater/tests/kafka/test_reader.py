@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from slackwater.dev import KafkaBroker
 from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, TRANSIENT_CODES, code_of, reason_of
 from slackwater_lab.fakes.topics import FlakyConsumer
 from slackwater_lab.secured_servers import broker_with_user
+from slackwater_lab.servers.stack import LabBroker
 from slackwater_lab.topics import make_topics
 
 SECONDS = 60.0
@@ -34,7 +34,7 @@ def values(found: Any) -> list[bytes | None]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabBroker]:
     """Lets a user do what ACLs say, and everybody else everything."""
     with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         yield server
@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 class Topic:
     """A topic, and how others write to it."""
 
-    def __init__(self, broker: KafkaBroker, partitions: int = 1) -> None:
+    def __init__(self, broker: LabBroker, partitions: int = 1) -> None:
         self.name = f"t-{uuid.uuid4().hex[:10]}"
         self.place: Place = (self.name, 0)
         self._config: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.bootstrap}
@@ -109,7 +109,7 @@ class Topic:
 
 
 @pytest.fixture
-def make_topic(broker: KafkaBroker) -> Iterator[Callable[..., Topic]]:
+def make_topic(broker: LabBroker) -> Iterator[Callable[..., Topic]]:
     made: list[Topic] = []
 
     def make(partitions: int = 1) -> Topic:
@@ -127,7 +127,7 @@ def topic(make_topic: Callable[..., Topic]) -> Topic:
 
 
 @pytest.fixture
-def reader(broker: KafkaBroker) -> Iterator[TopicReader]:
+def reader(broker: LabBroker) -> Iterator[TopicReader]:
     with TopicReader({"bootstrap.servers": broker.bootstrap}, SECONDS) as reader:
         yield reader
 
@@ -207,7 +207,7 @@ def test_the_newest_records_are_found_behind_others_and_gaps(topic: Topic, reade
 
 @pytest.mark.integration
 def test_the_newest_record_may_be_in_a_transaction_that_is_open(
-    topic: Topic, broker: KafkaBroker, reader: TopicReader
+    topic: Topic, broker: LabBroker, reader: TopicReader
 ) -> None:
     """Up to the high watermark, and not only up to the first transaction that is open."""
     topic.commit(b"a")
@@ -237,7 +237,7 @@ def test_records_of_a_time_are_read_to_the_present_end(
 
 @pytest.mark.integration
 def test_a_transaction_that_stays_open_ends_the_wait_for_what_is_behind_it(
-    topic: Topic, broker: KafkaBroker
+    topic: Topic, broker: LabBroker
 ) -> None:
     topic.leave_open(b"a")
     with (
@@ -250,7 +250,7 @@ def test_a_transaction_that_stays_open_ends_the_wait_for_what_is_behind_it(
 
 
 @pytest.mark.integration
-def test_who_wants_uncommitted_records_gets_them(topic: Topic, broker: KafkaBroker) -> None:
+def test_who_wants_uncommitted_records_gets_them(topic: Topic, broker: LabBroker) -> None:
     topic.abort(b"a")
     topic.leave_open(b"b")
     config = {"bootstrap.servers": broker.bootstrap}
@@ -270,7 +270,7 @@ def test_records_that_retention_took_are_named(topic: Topic, reader: TopicReader
 
 
 @pytest.mark.integration
-def test_a_topic_that_does_not_exist_is_no_empty_one(broker: KafkaBroker, reader: TopicReader) -> None:
+def test_a_topic_that_does_not_exist_is_no_empty_one(broker: LabBroker, reader: TopicReader) -> None:
     name = f"absent-{uuid.uuid4().hex}"
     for ask in (
         lambda: reader.bounds((name, 0)),
@@ -298,7 +298,7 @@ def test_a_recreated_topic_has_no_old_offsets(topic: Topic, reader: TopicReader)
 class Rights:
     """What the user may do."""
 
-    def __init__(self, broker: KafkaBroker) -> None:
+    def __init__(self, broker: LabBroker) -> None:
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
     def grant(self, topic: str, operation: AclOperation) -> None:
@@ -311,7 +311,7 @@ class Rights:
 
 
 @pytest.mark.integration
-def test_rights_on_a_topic_are_named_and_none_on_a_group_is_needed(topic: Topic, broker: KafkaBroker) -> None:
+def test_rights_on_a_topic_are_named_and_none_on_a_group_is_needed(topic: Topic, broker: LabBroker) -> None:
     topic.write(b"a")
     config = {
         "bootstrap.servers": broker.bootstrap_for("users"),

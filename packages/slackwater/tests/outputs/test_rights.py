@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from slackwater.dev import KafkaBroker
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs import SinkStep
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
@@ -19,6 +18,7 @@ from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import KafkaSettings, UnavailableError
 from slackwater_lab.probes import LookAt
 from slackwater_lab.secured_servers import broker_with_user
+from slackwater_lab.servers.stack import LabBroker
 
 pytestmark = pytest.mark.integration
 
@@ -31,20 +31,20 @@ T, X = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabBroker]:
     """Asks who a client is and lets him do what ACLs say."""
     with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def bootstrap(broker: KafkaBroker) -> str:
+def bootstrap(broker: LabBroker) -> str:
     """For who may do everything."""
     return broker.bootstrap
 
 
 class Rights:
-    def __init__(self, broker: KafkaBroker) -> None:
+    def __init__(self, broker: LabBroker) -> None:
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
     def grant(self, kind: ResourceType, name: str, *operations: AclOperation) -> None:
@@ -78,12 +78,12 @@ class Rights:
 
 
 @pytest.fixture
-def rights(broker: KafkaBroker) -> Rights:
+def rights(broker: LabBroker) -> Rights:
     return Rights(broker)
 
 
 @pytest.fixture
-def settings(broker: KafkaBroker, rights: Rights) -> KafkaSinkSettings:
+def settings(broker: LabBroker, rights: Rights) -> KafkaSinkSettings:
     """Those of a pipeline whose user has the rights that the documentation asks for."""
     name = f"p{uuid.uuid4().hex[:12]}"
     options = {

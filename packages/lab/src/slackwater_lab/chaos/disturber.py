@@ -8,12 +8,12 @@ from datetime import timedelta
 import psutil
 import redis
 
-from slackwater.dev import TcpProxy
 from slackwater.dev.processes import ManagedProcess
 from slackwater_lab.chaos.consumers import Consumers
 from slackwater_lab.chaos.disk import Disk
 from slackwater_lab.chaos.system import System
 from slackwater_lab.errors import NothingToDisturbError
+from slackwater_lab.servers.proxy import TcpProxy
 
 _STEP_SECONDS = 300.0
 """How long a sink may take to reach a step: Spark may just be starting."""

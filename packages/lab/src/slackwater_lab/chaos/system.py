@@ -18,7 +18,7 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.dev import ConnectWorker, DevStack, DevStackSettings, Server, TcpProxy
+from slackwater.dev import ConnectWorker, Server
 from slackwater.outputs import SinkKind
 from slackwater.pipeline import load_pipeline
 from slackwater.protocol import Clock, SlackwaterError, SystemClock
@@ -30,6 +30,8 @@ from slackwater_lab.chaos.output import make_output
 from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Program, stated_connector, write_run_settings
+from slackwater_lab.servers.proxy import TcpProxy
+from slackwater_lab.servers.stack import LabStack, LabStackSettings
 from slackwater_lab.workloads.workload import Workload
 
 SOURCE = "inv"
@@ -209,8 +211,8 @@ class System:
         """Program and how its log ended, for each death that it chose itself."""
         self.definition = load_pipeline(settings.workload.pipeline)
         self.output = make_output(settings.output, settings.folder, self._driver_pids)
-        self.stack = DevStack(
-            DevStackSettings(
+        self.stack = LabStack(
+            LabStackSettings(
                 folder=settings.folder / "stack",
                 prefix=SOURCE,
                 partitions=_PARTITIONS,

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from slackwater.cli.commands.delay import delay_lines
 from slackwater.cli.commands.explain import sharing_lines
-from slackwater.cli.commands.snapshots import snapshot_lines
+from slackwater.cli.commands.topology import delay_lines, snapshot_lines
 from slackwater.cli.pipelines import read_snapshots, read_topology, topology_lines
 from slackwater.client import ComparedView, TopicOutput, compare_views
 from slackwater.control import find_equal_stages, measure_delays

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -19,7 +21,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from slackwater.dev import ConnectMode, ConnectPlugin, ConnectWorker
+from slackwater.dev import ConnectMode, ConnectWorker, cache_folder
+from slackwater.dev.java import resolve_pinned
 
 Properties = dict[str, str]
 Database = psycopg.Connection[Any]
@@ -27,6 +30,17 @@ Database = psycopg.Connection[Any]
 _STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
 _BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+
+class ConnectPlugin(Enum):
+    """Connectors that are downloaded only for a worker that asks for them; docs/design/0011-messaging.md."""
+
+    CAMEL_SQL = "camel-sql"
+    """``CamelSourceConnector`` with Camel's SQL component: polls with a query of yours."""
+    DEBEZIUM_JDBC = "debezium-jdbc"
+    """``JdbcSinkConnector`` of Debezium: writes records into tables."""
+
+
 _PLUGINS: Final = {
     "org.apache.camel.kafkaconnector.CamelSourceConnector": ConnectPlugin.CAMEL_SQL,
     "io.debezium.connector.jdbc.JdbcSinkConnector": ConnectPlugin.DEBEZIUM_JDBC,
@@ -64,6 +78,26 @@ class Ends:
         }
 
 
+class _Worker(ConnectWorker):
+    """A worker with a connector that its own class path may not have."""
+
+    def __init__(self, folder: Path, plugin: ConnectPlugin | None, mode: ConnectMode) -> None:
+        super().__init__(folder, mode=mode)
+        self._plugin = plugin
+
+    def _worker_properties(self, folder: Path) -> Properties:
+        found = super()._worker_properties(folder)
+        if self._plugin is None:
+            return found
+        link, name = folder / "plugins" / self._plugin.value, self._plugin.value
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        pinned = resources.files("slackwater_lab.servers") / "data" / name
+        link.symlink_to(resolve_pinned(pinned, cache_folder() / "plugins" / name, self.progress).folder)
+        # Not every connector declares itself as Java's services do.
+        return {**found, "plugin.path": str(link.parent), "plugin.discovery": "hybrid_warn"}
+
+
 @contextmanager
 def open_worker(
     folder: Path,
@@ -86,7 +120,7 @@ def open_worker(
         UnavailableError: The worker or its connector did not start.
     """
     plugin = _PLUGINS.get(connector["connector.class"])
-    worker = ConnectWorker(folder, mode=mode, plugins=() if plugin is None else (plugin,))
+    worker = _Worker(folder, plugin, mode)
     worker.configure(ends.bootstrap, connector, flush_interval)
     try:
         worker.apply()

@@ -23,16 +23,15 @@ import psutil
 from testcontainers.core.container import DockerContainer
 
 from slackwater.dev.connect import ConnectWorker
-from slackwater.dev.errors import wrong_setting
 from slackwater.dev.java import JarSet, JavaProgram, PinnedJar, Properties, cache_folder
-from slackwater.dev.kafka import KafkaBroker, SecondKafkaBroker
+from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
 from slackwater.dev.processes import Launch, ManagedProcess, ProcessIdentity, find_process
 from slackwater.dev.programs import InstalledProgram, Version
 from slackwater.dev.redis_server import RedisServer
 from slackwater.dev.server import Server
-from slackwater.dev.settings import Collector
-from slackwater.dev.stack import ServerKinds
+from slackwater.dev.settings import Collector, wrong_setting
+from slackwater_lab.servers.stack import LabBroker, SecondBroker, ServerKinds
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -93,13 +92,13 @@ class ContainerImages:
 
 def container_kinds(images: ContainerImages) -> ServerKinds:
     """Returns the servers of a stack that run in containers of these images."""
-    return ServerKinds(
-        postgres=partial(ContainerPostgres, image=images.postgres),
-        kafka=partial(ContainerKafka, image=images.kafka),
-        second_kafka=partial(ContainerSecondKafka, image=images.kafka),
-        redis=partial(ContainerRedis, image=images.redis),
-        connect=partial(ContainerConnect, image=images.connect),
-    )
+    return {
+        PostgresServer: partial(ContainerPostgres, image=images.postgres),
+        KafkaBroker: partial(ContainerKafka, image=images.kafka),
+        SecondBroker: partial(ContainerSecondKafka, image=images.kafka),
+        RedisServer: partial(ContainerRedis, image=images.redis),
+        ConnectWorker: partial(ContainerConnect, image=images.connect),
+    }
 
 
 def why_not_here() -> str | None:
@@ -292,13 +291,13 @@ class _JavaInContainer(InContainer):
         )
 
 
-class ContainerKafka(_JavaInContainer, KafkaBroker):
+class ContainerKafka(_JavaInContainer, LabBroker):
     """A broker in a container."""
 
     libs = _KAFKA_LIBS
 
 
-class ContainerSecondKafka(_JavaInContainer, SecondKafkaBroker):
+class ContainerSecondKafka(_JavaInContainer, SecondBroker):
     """A further broker in a container."""
 
     libs = _KAFKA_LIBS
@@ -309,12 +308,9 @@ class ContainerConnect(_JavaInContainer, ConnectWorker):
 
     libs = _CONNECT_LIBS
 
-    def _plugin_properties(self, folder: Path) -> Properties:
-        own = super()._plugin_properties(folder).get("plugin.path")
-        return {
-            "plugin.path": ",".join(path for path in (_CONNECT_PLUGINS, own) if path),
-            "plugin.discovery": "hybrid_warn",
-        }
+    def _worker_properties(self, folder: Path) -> Properties:
+        plugins = {"plugin.path": _CONNECT_PLUGINS, "plugin.discovery": "hybrid_warn"}
+        return {**super()._worker_properties(folder), **plugins}
 
 
 class _ProgramInImage(JavaProgram):

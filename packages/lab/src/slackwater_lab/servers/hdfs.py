@@ -12,12 +12,11 @@ from importlib import resources
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater.dev.errors import failed_start, missing_prerequisite, not_running
 from slackwater.dev.java import JarSet, cache_folder, resolve_pinned
-from slackwater.dev.loopback import LOOPBACK, accepts_connections
 from slackwater.dev.processes import Launch, Lifetime
 from slackwater.dev.programs import find_java
-from slackwater.dev.server import START_TIMEOUT, Server
+from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server, accepts_connections
+from slackwater.dev.settings import failed_start, missing_prerequisite, not_running
 
 _PINNED = resources.files("slackwater_lab.servers") / "data" / "hdfs"
 _HEAP = "96m"

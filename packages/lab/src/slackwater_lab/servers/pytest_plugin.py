@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
-    from slackwater.dev import DevStack, KafkaBroker, PostgresServer, RedisServer, Server
-    from slackwater.dev.stack import ServerKinds
+    from slackwater.dev import KafkaBroker, PostgresServer, RedisServer, Server
     from slackwater_lab.servers import NameNode, ObjectStore
     from slackwater_lab.servers.containers import ContainerImages
+    from slackwater_lab.servers.stack import LabStack, ServerKinds
 
-    DevStackFactory = Callable[..., DevStack]
+    DevStackFactory = Callable[..., LabStack]
 
 _FIXTURES = frozenset(
     {"redis_server", "kafka_broker", "postgres_server", "object_store", "hdfs", "dev_stack"}
@@ -84,7 +84,7 @@ def container_images(pytestconfig: pytest.Config) -> "ContainerImages":
 @pytest.fixture(scope="session")
 def server_kinds(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> "ServerKinds":
     """Makes servers where ``--stack`` says."""
-    from slackwater.dev.stack import EMBEDDED_KINDS
+    from slackwater_lab.servers.stack import EMBEDDED_KINDS
 
     if pytestconfig.getoption("stack") == "embedded":
         return EMBEDDED_KINDS
@@ -98,7 +98,10 @@ def redis_server(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
 ) -> "Iterator[RedisServer]":
     """A Redis for all tests of the session: use keys or a source name of your own."""
-    yield from _running(server_kinds.redis(tmp_path_factory.mktemp("redis")), pytestconfig)
+    from slackwater.dev import RedisServer
+
+    made = server_kinds.get(RedisServer, RedisServer)
+    yield from _running(made(tmp_path_factory.mktemp("redis")), pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +109,9 @@ def kafka_broker(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
 ) -> "Iterator[KafkaBroker]":
     """A broker for all tests of the session: use topics and groups of your own."""
-    yield from _running(server_kinds.kafka(tmp_path_factory.mktemp("kafka")), pytestconfig)
+    from slackwater.dev import KafkaBroker
+
+    yield from _running(server_kinds[KafkaBroker](tmp_path_factory.mktemp("kafka")), pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +119,10 @@ def postgres_server(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
 ) -> "Iterator[PostgresServer]":
     """A PostgreSQL for all tests of the session: use schemas or a database of your own."""
-    yield from _running(server_kinds.postgres(tmp_path_factory.mktemp("postgres")), pytestconfig)
+    from slackwater.dev import PostgresServer
+
+    made = server_kinds.get(PostgresServer, PostgresServer)
+    yield from _running(made(tmp_path_factory.mktemp("postgres")), pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -142,18 +150,18 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
 def dev_stack(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
 ) -> "Iterator[DevStackFactory]":
-    """Call it with fields of DevStackSettings, without ``folder``, for a started stack.
+    """Call it with fields of LabStackSettings, without ``folder``, for a started stack.
 
     It ends with the module.
     """
-    from slackwater.dev import DevStack, DevStackSettings
+    from slackwater_lab.servers.stack import LabStack, LabStackSettings
 
     with ExitStack() as running:
 
-        def start(**settings: Any) -> DevStack:
+        def start(**settings: Any) -> LabStack:
             folder: Path = tmp_path_factory.mktemp("devstack")
-            chosen = DevStackSettings(folder=folder, **{"keep_data": False, **settings})
-            stack = DevStack(chosen, kinds=server_kinds)
+            chosen = LabStackSettings(folder=folder, **{"keep_data": False, **settings})
+            stack = LabStack(chosen, kinds=server_kinds)
             pytestconfig.stash[_SERVERS].append(lambda: stack.servers)
             return running.enter_context(stack)
 

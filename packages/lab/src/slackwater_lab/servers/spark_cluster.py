@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 import orjson
 
-from slackwater.dev.errors import missing_prerequisite
-from slackwater.dev.loopback import LOOPBACK
 from slackwater.dev.processes import Launch, Lifetime
 from slackwater.dev.programs import find_java
-from slackwater.dev.server import START_TIMEOUT, Server
+from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server
+from slackwater.dev.settings import missing_prerequisite
 
 _DAEMON_MEMORY = "128m"
 _MASTER = "org.apache.spark.deploy.master.Master"

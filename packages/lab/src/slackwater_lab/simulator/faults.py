@@ -24,11 +24,10 @@ from slackwater.protocol import PublishedCut
 from slackwater_lab.seeds import PlantedFault, edited, replaced
 from slackwater_sidecar import Publisher
 from slackwater_sidecar import resume as resuming
-from slackwater_sidecar.avro import AvroValues
-from slackwater_sidecar.consumption import Consumption
-from slackwater_sidecar.lookup import Lookup
+from slackwater_sidecar.consumption import AvroValues, Consumption
 from slackwater_sidecar.mirror import RedisMirror
 from slackwater_sidecar.policy import PublishingState
+from slackwater_sidecar.reader import Lookup
 from slackwater_sidecar.resume import LoggedDecisions, Resumption
 
 Replacement = Callable[..., Any]

@@ -26,11 +26,9 @@ from slackwater_lab.simulator.scenario import SOURCE
 from slackwater_lab.simulator.stores import KilledError, ProcessLog, ProcessStore
 from slackwater_lab.simulator.world import World
 from slackwater_sidecar import Publisher, Sidecar, SidecarSettings
-from slackwater_sidecar.avro import AvroValues, avro_values
-from slackwater_sidecar.consumption import Consumption
-from slackwater_sidecar.lookup import Starts
+from slackwater_sidecar.consumption import AvroValues, Consumption, avro_values
 from slackwater_sidecar.monitor import SourceMonitor
-from slackwater_sidecar.reader import KafkaSourceReader
+from slackwater_sidecar.reader import KafkaSourceReader, Starts
 from slackwater_sidecar.resume import LoggedDecisions, resume
 
 

@@ -10,18 +10,15 @@ from typing import ClassVar
 import orjson
 
 from slackwater.cdc.connector import reading_properties, table_list, topic_properties
-from slackwater.dev.errors import not_running
 from slackwater.dev.java import (
     JavaProgram,
     Properties,
     java_program,
     render_properties,
-    resolve_plugin,
 )
-from slackwater.dev.loopback import LOOPBACK, accepts_connections
 from slackwater.dev.processes import Launch, Lifetime
-from slackwater.dev.server import START_TIMEOUT, Deadline, Server
-from slackwater.dev.settings import Collector, ConnectMode, ConnectPlugin, DevStackSettings
+from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Deadline, Server, accepts_connections
+from slackwater.dev.settings import Collector, ConnectMode, DevStackSettings, not_running
 
 _CONNECT_HEAP = "256m"
 _PRODUCER_BATCH_BYTES = "262144"
@@ -65,13 +62,11 @@ class ConnectWorker(Server):
         mode: ConnectMode = ConnectMode.STANDALONE,
         heap: str = _CONNECT_HEAP,
         collector: Collector = Collector.SERIAL,
-        plugins: tuple[ConnectPlugin, ...] = (),
         lifetime: Lifetime = Lifetime.EMBEDDED,
         start_timeout: timedelta = START_TIMEOUT,
     ) -> None:
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
         self._mode = mode
-        self._plugins = plugins
         self._heap = heap
         self._collector = collector
         self._program: JavaProgram | None = None
@@ -154,31 +149,20 @@ class ConnectWorker(Server):
         self._is_registered = False
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
-        worker = {
-            **worker_properties(self._bootstrap, self.port, self._flush_interval),
-            **position_properties(self._mode, self._connector["name"], folder / "offsets"),
-            **self._plugin_properties(folder / "plugins"),
-            **self._overrides,
-        }
+        worker = self._worker_properties(folder) | self._overrides
         (folder / "worker.properties").write_text(render_properties(worker))
         (folder / "connector.properties").write_text(render_properties(self._connector))
+
+    def _worker_properties(self, folder: Path) -> Properties:
+        return {
+            **worker_properties(self._bootstrap, self.port, self._flush_interval),
+            **position_properties(self._mode, self._connector["name"], folder / "offsets"),
+        }
 
     def _find_program(
         self, main: str, heap: str, collector: Collector, options: tuple[str, ...]
     ) -> JavaProgram:
         return java_program(main, heap, collector, self.progress, options=options)
-
-    def _plugin_properties(self, folder: Path) -> Properties:
-        """Puts the plugins where Connect finds each with class loaders of its own."""
-        if not self._plugins:
-            return {}
-        folder.mkdir(parents=True, exist_ok=True)
-        for plugin in self._plugins:
-            link = folder / plugin.value
-            link.unlink(missing_ok=True)
-            link.symlink_to(resolve_plugin(plugin, progress=self.progress).folder)
-        # Not every connector declares itself as Java's services do.
-        return {"plugin.path": str(folder), "plugin.discovery": "hybrid_warn"}
 
     def _launch(self) -> Launch:
         if self._program is None:

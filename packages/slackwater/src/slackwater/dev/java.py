@@ -20,9 +20,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from slackwater.dev.errors import missing_prerequisite, with_tail
 from slackwater.dev.programs import InstalledProgram, find_java
-from slackwater.dev.settings import Collector, ConnectPlugin
+from slackwater.dev.settings import Collector, missing_prerequisite, with_tail
 from slackwater.protocol import UnavailableError, user_cache
 
 logger = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ class PinnedJar:
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """A folder with all jars of broker and Connect, or of one plugin."""
+    """A folder with all jars that a manifest names, such as those of broker and Connect."""
 
     folder: Path
     jars: tuple[PinnedJar, ...]
@@ -101,18 +100,6 @@ def resolve_jars(cache: Path | None = None, progress: Progress | None = None) ->
             no suitable Java, or a PySpark without Ivy, and the cache is empty.
     """
     return resolve_pinned(_DATA, (cache or cache_folder()) / "jars", progress)
-
-
-def resolve_plugin(
-    plugin: ConnectPlugin, cache: Path | None = None, progress: Progress | None = None
-) -> JarSet:
-    """The jars of a connector that not every worker has; otherwise as :func:`resolve_jars`.
-
-    Raises:
-        UnavailableError: as of :func:`resolve_jars`.
-    """
-    root = (cache or cache_folder()) / "plugins" / plugin.value
-    return resolve_pinned(_DATA / "plugins" / plugin.value, root, progress)
 
 
 def resolve_pinned(pinned: Traversable, root: Path, progress: Progress | None = None) -> JarSet:

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from slackwater.dev import _launcher
-from slackwater.dev.errors import missing_prerequisite
+from slackwater.dev.settings import missing_prerequisite
 
 _CREATION_TOLERANCE_SECONDS = 2.0
 """The kernel counts from boot; an adjusted wall clock moves the computed time of creation a little."""

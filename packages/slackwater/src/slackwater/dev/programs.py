@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slackwater.dev.errors import missing_prerequisite
 from slackwater.dev.processes import Account, run_as
+from slackwater.dev.settings import missing_prerequisite
 from slackwater.protocol import UnavailableError
 
 LEAST_JAVA = 17

@@ -1,13 +1,10 @@
 """Redis without persistence."""
 
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from slackwater.dev.loopback import LOOPBACK
 from slackwater.dev.processes import Launch
 from slackwater.dev.programs import InstalledProgram, find_redis
-from slackwater.dev.server import Server
+from slackwater.dev.server import LOOPBACK, Server
 
 if TYPE_CHECKING:
     import redis
@@ -34,29 +31,6 @@ class RedisServer(Server):
     def address(self) -> str:
         """The URL."""
         return self.url
-
-    def save_copy(self, path: Path) -> None:
-        """Writes all it holds to a file, for :meth:`replace_by_copy`."""
-        client = self._client()
-        try:
-            client.save()
-        finally:
-            client.close()
-        self._dump.rename(path)
-
-    def replace_by_copy(self, path: Path) -> None:
-        """Ends it as a crash would and starts it with what a copy holds, of itself or of another server."""
-        if self.is_running:
-            self.kill()
-        shutil.copy(path, self._dump)
-        try:
-            self.start()
-        finally:
-            self._dump.unlink(missing_ok=True)
-
-    @property
-    def _dump(self) -> Path:
-        return self.folder / "redis" / "dump.rdb"
 
     def _client(self) -> "redis.Redis":
         import redis

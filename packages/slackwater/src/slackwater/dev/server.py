@@ -1,10 +1,12 @@
-"""The base of all servers: ports, processes, logs, waiting until ready."""
+"""The base of all servers: free loopback ports that stay ours, processes, logs, waiting until ready."""
 
 import atexit
 import logging
 import os
+import random
 import shutil
 import signal
+import socket
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -15,8 +17,6 @@ from typing import ClassVar
 
 import psutil
 
-from slackwater.dev.errors import failed_start, not_running
-from slackwater.dev.loopback import free_port, is_free
 from slackwater.dev.processes import (
     Launch,
     Lifetime,
@@ -25,6 +25,7 @@ from slackwater.dev.processes import (
     find_process,
     launch,
 )
+from slackwater.dev.settings import failed_start, not_running
 from slackwater.dev.state import ServerRecord
 from slackwater.protocol import UnavailableError
 
@@ -33,6 +34,57 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.03
 TAIL_LINES = 25
 START_TIMEOUT = timedelta(seconds=300)
+LOOPBACK = "127.0.0.1"
+_FIRST_PORT = 10_000
+_LAST_PORT_IF_UNKNOWN = 30_000
+_ATTEMPTS = 200
+_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_port() -> int:
+    """A loopback port on which nothing listens, below the range of outgoing connections.
+
+    A port that the kernel hands out may be taken by any outgoing connection while a restarted server
+    is down (a client that retries can even connect to itself), so these are drawn by hand.
+
+    Raises:
+        OSError: no free port was found.
+    """
+    last = _last_port()
+    for _ in range(_ATTEMPTS):
+        port = random.randint(_FIRST_PORT, last)  # noqa: S311 - no secret
+        if is_free(port):
+            return port
+    message = f"no free port between {_FIRST_PORT} and {last} on {LOOPBACK} in {_ATTEMPTS} attempts"
+    raise OSError(message)
+
+
+def is_free(port: int) -> bool:
+    """Says whether a server could listen on the port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def accepts_connections(port: int) -> bool:
+    """Says whether something listens on the port."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _last_port() -> int:
+    try:
+        first_outgoing = int(_RANGE_FILE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _LAST_PORT_IF_UNKNOWN
+    return first_outgoing - 1 if first_outgoing > _FIRST_PORT + _ATTEMPTS else _LAST_PORT_IF_UNKNOWN
 
 
 class Deadline:

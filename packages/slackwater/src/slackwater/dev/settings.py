@@ -1,4 +1,4 @@
-"""The parts of a stack and their settings."""
+"""The parts of a stack, their settings, and how its errors are worded."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,12 +7,36 @@ from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 
-from slackwater.dev.errors import wrong_setting
-from slackwater.protocol import ConfigError
+from slackwater.protocol import ConfigError, StateError, UnavailableError
 from slackwater.protocol.keys import table_name
 
+
+def wrong_setting(setting: str, value: str, expected: str) -> ConfigError:
+    """Returns the error for a setting whose value cannot be used."""
+    return ConfigError(f"setting {setting} is {value}", f"expected {expected}")
+
+
+def missing_prerequisite(what: str, found: str, hint: str) -> UnavailableError:
+    """Returns the error for something that this machine must have, given what was found instead."""
+    return UnavailableError(f"{what} is needed, but {found}", hint)
+
+
+def not_running(server: str, operation: str) -> StateError:
+    """Returns the error for an operation that needs a running server."""
+    return StateError(f"cannot {operation} {server}: it is not running", "call start() first")
+
+
+def failed_start(server: str, reason: str, log_path: Path, log_tail: str) -> UnavailableError:
+    """Returns the error for a server that did not become ready."""
+    return UnavailableError(f"{server} did not start: {reason}", with_tail(f"log: {log_path}", log_tail))
+
+
+def with_tail(hint: str, log_tail: str) -> str:
+    """Returns a hint with the last lines of what a server or a download said, which may be none."""
+    return f"{hint}; its last lines:\n{log_tail}" if log_tail else hint
+
+
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_ROUTE = re.compile(r"[a-z][a-z0-9_]*")
 _HEAP = re.compile(r"[1-9][0-9]*[mg]")
 
 
@@ -36,15 +60,6 @@ class ConnectMode(Enum):
     """Distributed, and every poll of the connector is one Kafka transaction with its position."""
 
 
-class ConnectPlugin(Enum):
-    """Connectors that are downloaded only for a worker that asks for them; docs/design/0011-messaging.md."""
-
-    CAMEL_SQL = "camel-sql"
-    """``CamelSourceConnector`` with Camel's SQL component: polls with a query of yours."""
-    DEBEZIUM_JDBC = "debezium-jdbc"
-    """``JdbcSinkConnector`` of Debezium: writes records into tables."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevStackSettings:
     """One stack of servers on loopback with its data and logs in one folder."""
@@ -62,13 +77,6 @@ class DevStackSettings:
     postgres: bool = True
     kafka: bool = True
     redis: bool = True
-    second_kafka: bool = False
-    """Whether there is a second broker, for partitions that are slow or away by themselves."""
-    kafka_routes: tuple[str, ...] = ()
-    """Routes to the brokers that go through proxies, see :class:`slackwater.dev.KafkaBroker`.
-
-    Connect uses the one named ``connect`` when there is one.
-    """
     connect: bool = True
     """Whether the stack has a Connect worker; :func:`slackwater.dev.up` then starts it, too."""
     connect_mode: ConnectMode = ConnectMode.STANDALONE
@@ -103,9 +111,6 @@ class DevStackSettings:
         if self.connect and not (self.kafka and self.postgres):
             raise wrong_setting("connect", "True", "False in a stack without Kafka or PostgreSQL")
         object.__setattr__(self, "tables", checked_tables(self.tables))
-        for route in self.kafka_routes:
-            if not _ROUTE.fullmatch(route):
-                raise wrong_setting("kafka_routes", repr(route), "lower case letters, digits and '_'")
         for name, heap in (("kafka_heap", self.kafka_heap), ("connect_heap", self.connect_heap)):
             if not _HEAP.fullmatch(heap):
                 raise wrong_setting(name, repr(heap), "a size such as 256m or 1g")

@@ -3,13 +3,13 @@
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from slackwater.cdc.connector import publication_name, replication_name
 from slackwater.dev.connect import (
@@ -17,35 +17,19 @@ from slackwater.dev.connect import (
     DatabaseAddress,
     connector_properties,
 )
-from slackwater.dev.errors import failed_start, not_running, wrong_setting
 from slackwater.dev.java import Progress
-from slackwater.dev.kafka import KafkaBroker, SecondKafkaBroker
+from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
 from slackwater.dev.processes import Lifetime, ManagedProcess, find_process
 from slackwater.dev.redis_server import RedisServer
 from slackwater.dev.server import POLL_SECONDS, Deadline, Server, log_tail
-from slackwater.dev.settings import DevStackSettings, checked_tables
+from slackwater.dev.settings import DevStackSettings, checked_tables, failed_start, not_running
 from slackwater.dev.state import StackState, StackStatus, look_up_status, read_state, write_state
 from slackwater.protocol import StateError
 
 _AnyServer = TypeVar("_AnyServer", bound=Server)
 
 _LOCK_FILE_NAME = ".devstack.lock"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerKinds:
-    """The classes of a stack's servers, or what is called like them."""
-
-    postgres: Callable[..., PostgresServer] = PostgresServer
-    kafka: Callable[..., KafkaBroker] = KafkaBroker
-    second_kafka: Callable[..., SecondKafkaBroker] = SecondKafkaBroker
-    redis: Callable[..., RedisServer] = RedisServer
-    connect: Callable[..., ConnectWorker] = ConnectWorker
-
-
-EMBEDDED_KINDS = ServerKinds()
-"""Servers that are processes of this machine."""
 
 
 class DevStack:
@@ -61,13 +45,9 @@ class DevStack:
         settings: DevStackSettings,
         lifetime: Lifetime = Lifetime.EMBEDDED,
         progress: Progress | None = None,
-        kinds: ServerKinds = EMBEDDED_KINDS,
     ) -> None:
-        if settings.kafka_routes and lifetime is Lifetime.DETACHED:
-            raise wrong_setting("kafka_routes", str(settings.kafka_routes), "none: proxies end with us")
         self.settings = settings
         self.lifetime = lifetime
-        self._kinds = kinds
         self._progress = progress
         self._servers: dict[str, Server] = {}
         self._adopted: set[str] = set()
@@ -85,18 +65,13 @@ class DevStack:
 
     @property
     def postgres(self) -> PostgresServer:
-        """The database. All five raise StateError when the stack has no such server."""
+        """The database. All four raise StateError when the stack has no such server."""
         return self._server(PostgresServer)
 
     @property
     def kafka(self) -> KafkaBroker:
         """The broker."""
         return self._server(KafkaBroker)
-
-    @property
-    def second_kafka(self) -> SecondKafkaBroker:
-        """The second broker."""
-        return self._server(SecondKafkaBroker)
 
     @property
     def redis(self) -> RedisServer:
@@ -163,10 +138,11 @@ class DevStack:
         self.postgres.ensure_publication(publication_name(self.settings.prefix), wanted)
         address = DatabaseAddress(port=self.postgres.port, database=self.settings.database, user=USER)
         properties = connector_properties(self.settings, address, wanted)
-        is_routed = self.connect.name in self.settings.kafka_routes
-        bootstrap = self.kafka.bootstrap_over(self.connect.name) if is_routed else self.kafka.bootstrap
         self.connect.configure(
-            bootstrap, properties, self.settings.offset_flush_interval, self.settings.worker_overrides
+            self._connect_bootstrap,
+            properties,
+            self.settings.offset_flush_interval,
+            self.settings.worker_overrides,
         )
         self.connect.apply()
 
@@ -205,15 +181,50 @@ class DevStack:
         if running and self.lifetime is Lifetime.EMBEDDED:
             raise _folder_in_use(self.settings.folder, running)
         ports = {name: record.ports for name, record in records.items()}
-        made = _make_servers(self.settings, self.lifetime, ports, self._kinds)
-        self._servers = {server.name: server for server in made}
+        self._servers = {server.name: server for server in self._make_servers()}
         self._adopted = set()
         for name in running:
             if name in self._servers and self._servers[name].adopt(records[name]):
                 self._adopted.add(name)
         for server in self.servers:
+            server.prefer_ports(ports.get(server.name, {}))
             server.on_change = self._write_state
             server.progress = self._progress
+
+    def _make_servers(self) -> Iterator[Server]:
+        """Yields the server objects that the settings ask for, none of them started."""
+        settings = self.settings
+        if settings.postgres:
+            yield self._make(
+                PostgresServer,
+                settings.folder,
+                database=settings.database,
+                fsync=settings.fsync,
+                overrides=settings.postgres_overrides,
+            )
+        if settings.kafka:
+            yield from self._make_brokers(heap=settings.kafka_heap, overrides=settings.broker_overrides)
+        if settings.redis:
+            yield self._make(RedisServer, settings.folder)
+        if settings.connect:
+            yield self._make(
+                ConnectWorker,
+                settings.folder,
+                mode=settings.connect_mode,
+                heap=settings.connect_heap,
+                collector=settings.connect_collector,
+            )
+
+    def _make_brokers(self, **named: Any) -> list[Server]:
+        return [self._make(KafkaBroker, self.settings.folder, **named)]
+
+    def _make(self, kind: type[_AnyServer], *args: Any, **named: Any) -> _AnyServer:
+        return kind(*args, **named, lifetime=self.lifetime, start_timeout=self.settings.start_timeout)
+
+    @property
+    def _connect_bootstrap(self) -> str:
+        """The brokers as Connect reaches them."""
+        return self.kafka.bootstrap
 
     def _stop(self, servers: Sequence[Server]) -> None:
         try:
@@ -251,67 +262,6 @@ class DevStack:
             os.close(lock)
             raise _folder_in_use(self.settings.folder, ()) from None
         self._lock = lock
-
-
-def _make_servers(
-    settings: DevStackSettings,
-    lifetime: Lifetime,
-    ports: Mapping[str, Mapping[str, int]],
-    kinds: ServerKinds,
-) -> list[Server]:
-    """The server objects that the settings ask for, none of them started."""
-    folder, timeout = settings.folder, settings.start_timeout
-    servers: list[Server] = []
-    if settings.postgres:
-        postgres = kinds.postgres(
-            folder,
-            database=settings.database,
-            fsync=settings.fsync,
-            overrides=settings.postgres_overrides,
-            lifetime=lifetime,
-            start_timeout=timeout,
-        )
-        servers.append(postgres)
-    if settings.kafka:
-        servers += _make_brokers(settings, lifetime, kinds)
-    if settings.redis:
-        servers.append(kinds.redis(folder, lifetime=lifetime, start_timeout=timeout))
-    if settings.connect and settings.kafka and settings.postgres:
-        connect = kinds.connect(
-            folder,
-            mode=settings.connect_mode,
-            heap=settings.connect_heap,
-            collector=settings.connect_collector,
-            lifetime=lifetime,
-            start_timeout=timeout,
-        )
-        servers.append(connect)
-    for server in servers:
-        server.prefer_ports(ports.get(server.name, {}))
-    return servers
-
-
-def _make_brokers(settings: DevStackSettings, lifetime: Lifetime, kinds: ServerKinds) -> list[Server]:
-    """One broker, or two of one cluster."""
-    first = kinds.kafka(
-        settings.folder,
-        heap=settings.kafka_heap,
-        overrides=settings.broker_overrides,
-        routes=settings.kafka_routes,
-        lifetime=lifetime,
-        start_timeout=settings.start_timeout,
-    )
-    if not settings.second_kafka:
-        return [first]
-    second = kinds.second_kafka(
-        first,
-        heap=settings.kafka_heap,
-        overrides=settings.broker_overrides,
-        routes=settings.kafka_routes,
-        lifetime=lifetime,
-        start_timeout=settings.start_timeout,
-    )
-    return [first, second]
 
 
 def _start_together(servers: Sequence[Server]) -> None:
@@ -389,7 +339,6 @@ def down(folder: Path) -> StackStatus | None:
 
 _STOPPING_ORDER: tuple[type[Server], ...] = (
     ConnectWorker,
-    SecondKafkaBroker,
     KafkaBroker,
     PostgresServer,
     RedisServer,

@@ -1,75 +1,20 @@
-"""The network of the servers: free loopback ports that stay ours while a server is down, and a proxy.
-
-The proxy holds back, slows down and cuts what passes: a network that fails on demand.
-"""
+"""A network that fails on demand: a proxy that holds back, slows down and cuts what passes."""
 
 import asyncio
-import random
-import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
-LOOPBACK = "127.0.0.1"
-_FIRST_PORT = 10_000
-_LAST_PORT_IF_UNKNOWN = 30_000
-_ATTEMPTS = 200
-_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+from slackwater.dev.server import LOOPBACK, free_port
+
 T = TypeVar("T")
 _Waiting = asyncio.Queue[tuple[float, bytes]]
 """Chunks with the time of their arrival; an empty one is the end."""
 _CHUNK_BYTES = 256 * 1024
 _CHUNKS_IN_FLIGHT = 64
 _ANSWER_SECONDS = 10.0
-
-
-def free_port() -> int:
-    """A loopback port on which nothing listens, below the range of outgoing connections.
-
-    A port that the kernel hands out may be taken by any outgoing connection while a restarted server
-    is down (a client that retries can even connect to itself), so these are drawn by hand.
-
-    Raises:
-        OSError: no free port was found.
-    """
-    last = _last_port()
-    for _ in range(_ATTEMPTS):
-        port = random.randint(_FIRST_PORT, last)  # noqa: S311 - no secret
-        if is_free(port):
-            return port
-    message = f"no free port between {_FIRST_PORT} and {last} on {LOOPBACK} in {_ATTEMPTS} attempts"
-    raise OSError(message)
-
-
-def is_free(port: int) -> bool:
-    """Says whether a server could listen on the port now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
-
-
-def accepts_connections(port: int) -> bool:
-    """Says whether something listens on the port."""
-    try:
-        with socket.create_connection((LOOPBACK, port), timeout=1.0):
-            return True
-    except OSError:
-        return False
-
-
-def _last_port() -> int:
-    try:
-        first_outgoing = int(_RANGE_FILE.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return _LAST_PORT_IF_UNKNOWN
-    return first_outgoing - 1 if first_outgoing > _FIRST_PORT + _ATTEMPTS else _LAST_PORT_IF_UNKNOWN
 
 
 class TcpProxy:
