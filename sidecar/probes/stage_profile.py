@@ -19,7 +19,7 @@ from slackwater.cdc.envelope import Row, decode_transaction
 from slackwater.protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId
-from slackwater_sidecar.lookup import Lookup
+from slackwater_sidecar.reader import Lookup
 
 IDLE_POLLS = 100
 

@@ -19,9 +19,13 @@ from slackwater.kafka.registry import RegistryUnavailableError
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_lab.debezium import RUN_HEADER
 from slackwater_lab.fakes.registry import RegistryServer
-from slackwater_sidecar.avro import AvroValues, avro_values
-from slackwater_sidecar.consumption import run_of
-from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
+from slackwater_sidecar.consumption import (
+    AvroValues,
+    SchemasUnavailableError,
+    SidecarUnavailableError,
+    avro_values,
+    run_of,
+)
 from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.settings import SidecarSettings
 

@@ -9,9 +9,15 @@ from confluent_kafka import KafkaError, Message
 from slackwater.cdc.columns import ParsedRows
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import consumption
-from slackwater_sidecar.avro import AvroValues
-from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId, consumer_config
-from slackwater_sidecar.errors import SchemasUnavailableError
+from slackwater_sidecar.consumption import (
+    AvroValues,
+    Consumption,
+    Failure,
+    Pairs,
+    PartitionId,
+    SchemasUnavailableError,
+    consumer_config,
+)
 from slackwater_sidecar.settings import SidecarSettings
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name

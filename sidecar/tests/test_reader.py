@@ -18,8 +18,7 @@ from slackwater.protocol import ConfigError, InputError, KafkaSettings, Servers,
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.debezium import RUN_HEADER, Oracle, transaction_values
 from slackwater_sidecar import SidecarSettings, SidecarUnavailableError
-from slackwater_sidecar.lookup import admin_config, data_topics
-from slackwater_sidecar.reader import KafkaSourceReader, SourceReader
+from slackwater_sidecar.reader import KafkaSourceReader, SourceReader, admin_config, data_topics
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from slackwater.cuts import FrontierState
 from slackwater.protocol import InputError, KafkaSettings, Servers, SlackwaterError
 from slackwater.settings.model import HttpSection
 from slackwater_sidecar import SidecarSettings, SidecarStatus, SourceMonitor, run, run_sidecars
-from slackwater_sidecar.lookup import truncated
+from slackwater_sidecar.reader import truncated
 
 Follow = Callable[[SidecarSettings, threading.Event, SourceMonitor, Any], None]
 ANYWHERE = HttpSettings(setting="sidecar.http", address="127.0.0.1:0", access=HttpSection())

@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, Cut, PublishedCut
 from slackwater.protocol.tracing import TransactionSpan
-from slackwater_sidecar.tracing import CutTracer
+from slackwater_sidecar.monitor import CutTracer
 
 
 class Clock:

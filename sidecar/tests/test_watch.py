@@ -29,6 +29,7 @@ from slackwater.protocol import (
     SystemClock,
     TaskReport,
     Verdict,
+    epoch_ms,
 )
 from slackwater_sidecar import watch
 from slackwater_sidecar.policy import FaultHold
@@ -414,74 +415,74 @@ def test_a_source_that_begins_with_a_fault_shows_nothing() -> None:
 
 
 class Heartbeats:
-    """A consumer of their topic, which is absent or may not be read, or both."""
+    """A reader of their topic, which is absent or may not be read, or has some."""
 
     def __init__(self) -> None:
         self.error: KafkaError | None = None
         self.records: list[SimpleNamespace] = []
-        self.is_assigned = False
 
-    def write(self, written_ms: int = 5, error: KafkaError | None = None) -> None:
-        self.records.append(SimpleNamespace(error=lambda: error, timestamp=lambda: (1, written_ms)))
+    def write(self, written_ms: int = 5) -> None:
+        offset = len(self.records)
+        self.records.append(SimpleNamespace(offset=lambda: offset, timestamp=lambda: (1, written_ms)))
 
-    def list_topics(self, topic: str, _: float) -> SimpleNamespace:
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=self.error)})
+    def newest(self, place: tuple[str, int], count: int) -> list[SimpleNamespace]:
+        assert place == ("__debezium-heartbeat.inv", 0)
+        if self.error is not None:
+            raise KafkaException(self.error)
+        return self.records[-count:]
 
-    def get_watermark_offsets(self, *_: object) -> tuple[int, int]:
-        return 0, 1
 
-    def assign(self, _: object) -> None:
-        self.is_assigned = True
-
-    def unassign(self) -> None:
-        self.is_assigned = False
-
-    def poll(self, _: float) -> SimpleNamespace | None:
-        return self.records.pop(0) if self.records else None
+def heard(reader: Heartbeats, clock: Clock | None = None) -> HeartbeatWitness:
+    return HeartbeatWitness("inv", reader, clock or SystemClock())  # type: ignore[arg-type]  # as far as it is used
 
 
 def test_heartbeats_that_may_not_be_read_are_one_line_in_the_log_and_no_silence_of_the_connector(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    consumer = Heartbeats()
-    witness = HeartbeatWitness("inv", consumer, SystemClock())  # type: ignore[arg-type]  # as far as it is used
-    consumer.error = REFUSED
+    reader = Heartbeats()
+    witness = heard(reader)
+    reader.error = REFUSED
     assert [witness.look(LOOK), witness.look(LOOK)] == [{}, {}]
     assert caplog.text.count("Grant Read on topic __debezium-heartbeat.inv") == len(caplog.records) == 1
-    consumer.error = None
-    consumer.write()
+    reader.error = None
+    reader.write()
     assert witness.look(LOOK) == {"heartbeat_ms": 5}
-    consumer.write(error=REFUSED)
+    reader.error = REFUSED
     assert witness.look(LOOK) == {}
-    assert not consumer.is_assigned
-    consumer.write(7)
+    reader.error = None
+    reader.write(7)
     assert witness.look(LOOK) == {"heartbeat_ms": 7}
     assert len(caplog.records) == 1
 
 
+def test_a_heartbeat_that_comes_while_it_is_watched_was_written_now_whatever_its_writer_says(
+    clock: Clock,
+) -> None:
+    reader = Heartbeats()
+    witness = heard(reader, clock)
+    for written_ms in (5, 6):
+        reader.write(written_ms)
+        seen = witness.look(LOOK)
+    assert seen == {"heartbeat_ms": epoch_ms(clock.now())}
+    clock.seconds += 2  # type: ignore[attr-defined]
+    assert witness.look(LOOK) == seen
+
+
 def test_a_source_without_heartbeats_is_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    consumer = Heartbeats()
-    consumer.error = ABSENT
-    consumer.get_watermark_offsets = lambda *_: (0, 0)  # type: ignore[method-assign]
-    witness = HeartbeatWitness("inv", consumer, SystemClock())  # type: ignore[arg-type]
-    assert witness.look(LOOK) == {}
-    assert not consumer.is_assigned
+    reader = Heartbeats()
+    reader.error = ABSENT
+    assert heard(reader).look(LOOK) == {}
     assert not caplog.records
 
 
 def test_a_broker_that_does_not_answer_is_reported_until_it_does() -> None:
-    consumer = Heartbeats()
-    witness = HeartbeatWitness("inv", consumer, SystemClock())  # type: ignore[arg-type]
-    consumer.write()
+    reader = Heartbeats()
+    witness = heard(reader)
+    reader.write()
     assert witness.look(LOOK) == {"heartbeat_ms": 5}
-
-    def away(*_: object) -> tuple[int, int]:
-        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker"))  # noqa: SLF001
-
-    there = consumer.get_watermark_offsets
-    consumer.get_watermark_offsets = away  # type: ignore[method-assign]
+    reader.error = KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker")  # noqa: SLF001
     assert witness.look(LOOK) == {"heartbeat_ms": 5, "kafka_error": "no broker"}
-    consumer.get_watermark_offsets = there  # type: ignore[method-assign]
+    reader.error = None
     assert witness.look(LOOK) == {"heartbeat_ms": 5}
 
 
@@ -595,11 +596,12 @@ class Passing:
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._end = clock, clock.monotonic() + seconds
 
-    def is_set(self) -> bool:
+    def wait(self, seconds: float) -> bool:
+        self._clock.seconds += seconds  # type: ignore[attr-defined]
         return self._clock.monotonic() >= self._end
 
-    def wait(self, seconds: float) -> None:
-        self._clock.seconds += seconds  # type: ignore[attr-defined]
+    def set(self) -> None:
+        raise AssertionError
 
 
 class Breaking:

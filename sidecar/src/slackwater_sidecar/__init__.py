@@ -1,6 +1,6 @@
 """The sidecar: works out the frontier of a source and publishes cuts and markers."""
 
-from slackwater_sidecar.errors import SidecarUnavailableError
+from slackwater_sidecar.consumption import SidecarUnavailableError
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader

@@ -1,17 +1,130 @@
-"""Takes records of partitions out of Kafka for any receiver."""
+"""Takes records of partitions out of Kafka for any receiver; values in Avro become JSON before.
 
+The errors of the sidecar that a caller reacts to in particular; all others are of the general kinds::
+
+    UnavailableError
+    └── SidecarUnavailableError      Kafka does not answer; the sidecar waits and says so
+        └── SchemasUnavailableError  the schema registry does not answer: try again
+
+All can be pickled: workers send theirs to the process they read for.
+"""
+
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import NamedTuple, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from slackwater.cdc import WireFormatError
+from slackwater.cdc.avro import MAGIC, ToJson
 from slackwater.cdc.columns import ParsedRows
+from slackwater.kafka.registry import Get, RegistryUnavailableError, avro_to_json, over_http
 from slackwater.kafka.retry import GROUP_REFUSED, OUT_OF_RANGE_CODES, reason_of
-from slackwater.protocol import SystemClock
-from slackwater_sidecar.avro import AvroValues, avro_values
-from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
+from slackwater.protocol import Clock, ConfigError, SystemClock, UnavailableError
 from slackwater_sidecar.settings import SidecarSettings
+
+
+class SidecarUnavailableError(UnavailableError):
+    """Kafka did not do what it was asked. Nothing is lost: asking again may succeed.
+
+    Args:
+        operation: What it was asked.
+        bootstrap: Where it was expected.
+        reason: What it said.
+    """
+
+    def __init__(self, operation: str, bootstrap: str, reason: str) -> None:
+        super().__init__(
+            f"Kafka at {bootstrap}: {operation} failed: {reason}",
+            "check that the broker is running and reachable, and that these topics may be accessed",
+        )
+        self.args = (operation, bootstrap, reason)
+        self.reason = reason
+
+
+class SchemasUnavailableError(SidecarUnavailableError):
+    """The schema registry does not help; what was read waits for it.
+
+    Args:
+        address: Where it was expected.
+        reason: What it said.
+    """
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__("asking for schemas", address, reason)
+        self.args = (address, reason)
+        self.problem = f"the schema registry at {address} is needed to continue reading: {reason}"
+        self.hint = ""
+        self.address = address
+
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT = timedelta(seconds=1)
+"""How long one question may take: a stop waits for it."""
+_PAUSE_SECONDS = 0.5
+"""How long a registry that did not answer is left alone."""
+
+
+class AvroValues:
+    """Converts the values of messages where they are; for one thread.
+
+    Args:
+        to_json: Converts one value.
+        address: Where the registry is, for messages.
+        clock: For pauses between questions.
+    """
+
+    def __init__(self, to_json: ToJson, address: str, clock: Clock) -> None:
+        self._to_json = to_json
+        self._address = address
+        self._clock = clock
+        self._ask_again_at = float("-inf")
+
+    def convert(self, messages: Sequence[Message]) -> None:
+        """Replaces every value that is Avro. What cannot be read stays, and the frontier names its place.
+
+        May be called again with the same messages after an error.
+
+        Raises:
+            SchemasUnavailableError: the registry does not answer; nothing is lost.
+        """
+        for message in messages:
+            value = message.value()
+            if value and value[0] == MAGIC and message.error() is None:
+                message.set_value(self._converted(message, value))
+
+    def _converted(self, message: Message, value: bytes) -> bytes | None:
+        now = self._clock.monotonic()
+        if now < self._ask_again_at:
+            raise SchemasUnavailableError(self._address, "it did not answer a moment ago")
+        try:
+            return self._to_json(value)
+        except WireFormatError as error:
+            where = message.topic(), message.partition(), message.offset()
+            logger.warning("cannot be read: %s/%s, offset %s: %s", *where, error)
+            return value
+        except (ConfigError, RegistryUnavailableError) as error:
+            self._ask_again_at = now + _PAUSE_SECONDS
+            raise SchemasUnavailableError(self._address, str(error)) from error
+
+
+def avro_values(settings: SidecarSettings, clock: Clock, get: Get = over_http) -> AvroValues | None:
+    """Returns what converts values as the settings say; None when the topics are JSON.
+
+    Args:
+        settings: Where the registry is.
+        clock: For pauses between questions.
+        get: How the registry is asked.
+    """
+    registry = settings.servers.registry
+    if registry is None or registry.url is None:
+        return None
+    return AvroValues(avro_to_json(replace(registry, timeout=_TIMEOUT), get), registry.url, clock)
+
 
 PartitionId = tuple[str, int]
 """Topic and partition."""

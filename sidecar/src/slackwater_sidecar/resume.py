@@ -16,7 +16,7 @@ from slackwater.protocol import (
     format_position,
 )
 from slackwater.protocol.keys import cut_log_topic
-from slackwater_sidecar.lookup import Starts
+from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
 Decision = SkipDecision | TimelineDecision | Refusal
@@ -158,19 +158,19 @@ def resume(log: CutLog, timeline: int) -> Resumption:
     if newest is not None:
         _check_beginning(log, newest.cut.source)
     end = newest.log_offset if newest else -1
-    decided = _newest_decision(log, end)
-    if decided is not None and (newest is None or decided.timeline > newest.cut.timeline):
-        begun = [c for c in log.tail(decided.log_offset) if c.cut.timeline == decided.timeline]
+    decision, offset = _newest_decision(log, end) or (None, -1)
+    if decision is not None and (newest is None or decision.timeline > newest.cut.timeline):
+        begun = [c for c in log.tail(offset) if c.cut.timeline == decision.timeline]
         if not begun:
-            return _beginning(log, decided, max(timeline, decided.timeline), end)
+            return _beginning(log, decision, offset, max(timeline, decision.timeline), end)
         newest = _highest_of(begun)
     if newest is None:
         return Resumption(timeline, None, None, None, (), {}, end)
-    offset = newest.cut.transaction_offset
+    begin = newest.cut.transaction_offset
     done, counts = _known_from(log, newest)
     if newest.cut.timeline < timeline:
-        return Resumption(timeline, None, newest.cut, offset, (), counts, end)
-    return Resumption(newest.cut.timeline, newest, newest.cut, offset, done, counts, end)
+        return Resumption(timeline, None, newest.cut, begin, (), counts, end)
+    return Resumption(newest.cut.timeline, newest, newest.cut, begin, done, counts, end)
 
 
 def _highest(log: CutLog) -> PublishedCut | None:
@@ -234,30 +234,20 @@ def _fewest_partitions(cuts: Iterable[Cut], known: Mapping[str, int]) -> dict[st
     return fewest
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    timeline: int
-    transaction_offset: int
-    log_offset: int
-
-
-def _newest_decision(log: CutLog, newest_offset: int) -> _Decided | None:
-    """Returns the first decision for the newest timeline that was decided lately."""
+def _newest_decision(log: CutLog, newest_offset: int) -> tuple[TimelineDecision, int] | None:
+    """Returns the first decision for the newest timeline that was decided lately, and its offset."""
     others = log.records(max(-1, newest_offset - _MAX_RECORDS), with_cuts=False)
-    found = [
-        _Decided(r.record.timeline, r.record.transaction_offset, r.log_offset)
-        for r in others
-        if isinstance(r.record, TimelineDecision)
-    ]
-    return max(found, key=lambda decided: decided.timeline, default=None)
+    found = [(r.record, r.log_offset) for r in others if isinstance(r.record, TimelineDecision)]
+    return max(found, key=lambda decided: decided[0].timeline, default=None)
 
 
-def _beginning(log: CutLog, decided: _Decided, timeline: int, newest_offset: int) -> Resumption:
-    end = decided.log_offset
+def _beginning(
+    log: CutLog, decision: TimelineDecision, end: int, timeline: int, newest_offset: int
+) -> Resumption:
     before = _cuts_between(log, max(0, end - _MAX_RECORDS), end)
     read_from = max(before, key=lambda cut: cut.position, default=None)
     known = 0 if read_from is None else read_from.transaction_offset
-    offset = max(decided.transaction_offset, known)  # the sidecar that named it may have been behind
+    offset = max(decision.transaction_offset, known)  # the sidecar that named it may have been behind
     return Resumption(
         timeline, None, read_from, offset or None, (), _fewest_partitions(before, {}), newest_offset
     )

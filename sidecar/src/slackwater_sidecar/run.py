@@ -19,14 +19,13 @@ from slackwater.cuts import (
 from slackwater.observe.telemetry import Telemetry
 from slackwater.protocol import SlackwaterError, SystemClock, epoch_ms, hide
 from slackwater.protocol.log_fields import log_fields
-from slackwater_sidecar.metrics import sidecar_registry
-from slackwater_sidecar.monitor import SourceMonitor
+from slackwater_sidecar.monitor import CutTracer, SourceMonitor
+from slackwater_sidecar.pages import sidecar_registry, sidecar_routes
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.resume import Resumption, resume
 from slackwater_sidecar.service import OnStatus, Sidecar
 from slackwater_sidecar.settings import SidecarSettings
-from slackwater_sidecar.tracing import CutTracer
 from slackwater_sidecar.watch import watch_connector
 
 logger = logging.getLogger(__name__)
@@ -164,7 +163,7 @@ class _Follower:
         self._monitor = monitor
         self._on_status = on_status
         monitor.watch = watch_connector(settings, monitor.clock)
-        monitor.watch.start()
+        monitor.watch.begin()
         self._log = KafkaCutLog(settings.source, kafka.bootstrap, kafka=kafka.options, timeout=LOG_TIMEOUT)
         store = (
             None
@@ -271,7 +270,6 @@ def _pages(
         yield
         return
     from slackwater.command.http_server import HttpServer  # which takes a while to import
-    from slackwater_sidecar.pages import sidecar_routes
 
     server = HttpServer(sidecar_routes(monitors), http)
     server.start()

@@ -14,7 +14,7 @@ from slackwater.protocol import (
     epoch_ms,
     hide,
 )
-from slackwater_sidecar.errors import SidecarUnavailableError
+from slackwater_sidecar.consumption import SidecarUnavailableError
 from slackwater_sidecar.monitor import Gauges, SourceMonitor
 from slackwater_sidecar.policy import Due, FaultHold, PublishingSchedule, Spacing
 from slackwater_sidecar.publisher import Publisher

@@ -4,7 +4,6 @@ import logging
 import os
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # public in confluent_kafka.admin, but not typed so
 from confluent_kafka.admin._resource import ResourceType
@@ -21,7 +20,9 @@ from confluent_kafka.admin._resource import ResourceType
 from slackwater.cdc.catalogue import source_findings
 from slackwater.cdc.connector import property_findings, replication_name
 from slackwater.command.connect_rest import ConnectRest
-from slackwater.kafka.retry import ABSENT_CODES, check_visible, is_transient
+from slackwater.kafka.reader import TopicReader
+from slackwater.kafka.retry import ABSENT_CODES, is_transient
+from slackwater.observe.repeating import Repeating
 from slackwater.protocol import (
     HIDDEN,
     Clock,
@@ -37,7 +38,7 @@ from slackwater.protocol import (
     hide,
     secret_options,
 )
-from slackwater_sidecar.lookup import admin_config, data_topics
+from slackwater_sidecar.reader import admin_config, data_topics
 from slackwater_sidecar.settings import SidecarSettings
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Witness(Protocol):
         ...
 
 
-class ConnectorWatch(threading.Thread):
+class ConnectorWatch(Repeating):
     """Looks at a connector every two seconds, and every second after a change; keeps what it has seen last.
 
     Args:
@@ -94,24 +95,16 @@ class ConnectorWatch(threading.Thread):
     """
 
     def __init__(self, source: str, witnesses: Sequence[Witness], clock: Clock) -> None:
-        super().__init__(name=f"slackwater-watch-{source}", daemon=True)
+        super().__init__(f"slackwater-watch-{source}", self.look, _INTERVAL_SECONDS, is_prompt=True)
         self.report: ConnectorReport | None = None
         """What was seen last, replaced as a whole; None before the first look."""
-        self.failure: Exception | None = None
-        """What ended the thread, which nothing is meant to do; None while it looks."""
         self._witnesses = witnesses
         self._clock = clock
         self._began = clock.monotonic()
-        self._over = threading.Event()
 
     def run(self) -> None:
         """Looks until :meth:`close` is called."""
-        try:
-            while not self._over.is_set():
-                self._rest(self.look())
-        except Exception as error:
-            self.failure = error
-            raise
+        super().run()
         self.end()
 
     def settled(self, is_wrong: Callable[[ConnectorReport], bool]) -> ConnectorReport:
@@ -123,16 +116,16 @@ class ConnectorWatch(threading.Thread):
         while looks < _MOST_LOOKS and (same < _LOOKS_THAT_COUNT or not is_wrong(report)):
             if not is_wrong(replace(report, since_ms=0)):
                 break
-            self._rest(report)
+            self._over.wait(self.pause_seconds())
             before, report = report, self.look()
             looks, same = looks + 1, same + 1 if before.trouble == report.trouble else 1
         return report
 
-    def _rest(self, report: ConnectorReport) -> None:
-        """Waits for the next look; a look that took longer than the interval is followed by it at once."""
-        is_new = report.read_ms - report.since_ms < _NEWS_MS
+    def pause_seconds(self) -> float:
+        """Returns how long to wait for the next look, which follows at once if the last one took longer."""
+        is_new = self.report is not None and self.report.read_ms - self.report.since_ms < _NEWS_MS
         interval = _NEWS_INTERVAL_SECONDS if is_new else _INTERVAL_SECONDS
-        self._over.wait(max(0.0, interval - (self._clock.monotonic() - self._began)))
+        return max(0.0, interval - (self._clock.monotonic() - self._began))
 
     def end(self) -> None:
         """Frees connections; for the thread that looks."""
@@ -153,9 +146,9 @@ class ConnectorWatch(threading.Thread):
         self.report = seen
         return seen
 
-    def close(self) -> None:
-        """Has it end; does not wait."""
-        self._over.set()
+    def close(self, patience_seconds: float | None = 0.0) -> None:
+        """Has it end; does not wait: a look may take seconds."""
+        super().close(patience_seconds)
 
 
 class ConnectWitness:
@@ -214,25 +207,23 @@ class HeartbeatWitness:
 
     Args:
         source: The connector's ``topic.prefix``.
-        consumer: Joins no group.
+        reader: Reads their topic.
         clock: The time: the connector's own may differ.
     """
 
-    def __init__(self, source: str, consumer: Consumer, clock: Clock) -> None:
-        self._place = TopicPartition(f"__debezium-heartbeat.{source}", 0)
-        self._consumer = consumer
+    def __init__(self, source: str, reader: TopicReader, clock: Clock) -> None:
+        self._topic = f"__debezium-heartbeat.{source}"
+        self._reader = reader
         self._clock = clock
-        self._is_assigned = False
         self._was_refused = False
-        self._written_ms: deque[int] = deque(maxlen=_HEARTBEATS)
+        self._newest: int | None = None
+        """The offset of the newest heartbeat that was seen."""
         self._seen: dict[str, int] = {}
 
     def look(self, report: ConnectorReport) -> Watched:
         """See the protocol."""
         try:
-            is_first = not self._is_assigned
-            self._ask()
-            self._read(_TIMEOUT.total_seconds() if is_first else 0.0, is_first=is_first)
+            self._take(self._reader.newest((self._topic, 0), _HEARTBEATS))
         except KafkaException as error:
             self._note(error.args[0])
             if is_transient(error.args[0]) and error.args[0].code() not in ABSENT_CODES:
@@ -241,53 +232,32 @@ class HeartbeatWitness:
 
     def close(self) -> None:
         """See the protocol."""
-        self._consumer.close()
+        self._reader.close()
 
-    def _ask(self) -> None:
-        """Asks where the topic ends, which shows whether Kafka answers, and begins to read it."""
-        topic, seconds = self._place.topic, _TIMEOUT.total_seconds()
-        if not self._is_assigned:
-            check_visible(self._consumer, topic, seconds)
-        bounds = self._consumer.get_watermark_offsets(self._place, seconds)
-        if bounds is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - librdkafka's own code
-        if bounds[1] > 0 and not self._is_assigned:
-            place = TopicPartition(topic, 0, max(bounds[0], bounds[1] - _HEARTBEATS))
-            self._consumer.assign([place])
-            self._is_assigned = True
-
-    def _read(self, timeout_seconds: float, *, is_first: bool) -> None:
-        """Takes what has come: one that comes while this watches was written now, by this clock."""
-        while self._is_assigned and (message := self._consumer.poll(timeout_seconds)) is not None:
-            timeout_seconds = 0.1 if is_first else 0.0
-            error = message.error()
-            if error is not None:
-                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise KafkaException(error)
-                continue
-            written_ms, now_ms = message.timestamp()[1], epoch_ms(self._clock.now())
-            self._written_ms.append(written_ms)
-            self._seen = {"heartbeat_ms": min(now_ms, written_ms) if is_first else now_ms}
-            distances = [later - earlier for earlier, later in pairwise(self._written_ms)]
-            if len(distances) >= _ENOUGH:
-                self._seen["heartbeat_interval_ms"] = int(max(0, median(distances)))
+    def _take(self, found: Sequence[Message]) -> None:
+        """Takes the newest heartbeats: one that comes while this watches was written now, by this clock."""
+        if not found or found[-1].offset() == self._newest:
+            return
+        written_ms, now_ms = [message.timestamp()[1] for message in found], epoch_ms(self._clock.now())
+        self._seen = {"heartbeat_ms": min(now_ms, written_ms[-1]) if self._newest is None else now_ms}
+        self._newest = found[-1].offset()
+        distances = [later - earlier for earlier, later in pairwise(written_ms)]
+        if len(distances) >= _ENOUGH:
+            self._seen["heartbeat_interval_ms"] = int(max(0, median(distances)))
 
     def _note(self, error: KafkaError) -> None:
         """Forgets the heartbeats if they may not be read: a connector is not silent because of that."""
         if error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
             logger.debug("heartbeats cannot be read: %s", error)
             return
-        self._consumer.unassign()
-        self._is_assigned = False
-        self._written_ms.clear()
-        self._seen = {}
+        self._newest, self._seen = None, {}
         if not self._was_refused:
             self._was_refused = True
             logger.warning(
                 "the heartbeats of the connector are not watched: %s. Grant Read on topic %s "
                 "(`slackwater acl sidecar` prints all rights)",
                 error.str(),
-                self._place.topic,
+                self._topic,
             )
 
 
@@ -520,16 +490,12 @@ def _asked(
     source: str, kafka: KafkaSettings | None, connect_url: str | None, database_url: str | None, clock: Clock
 ) -> Iterator[Witness]:
     if kafka is not None:
-        consumer = {
-            "bootstrap.servers": kafka.bootstrap,
+        config: dict[str, str | int | float | bool] = {
             "group.id": "slackwater-sidecar",
-            "enable.auto.commit": False,
-            "allow.auto.create.topics": False,
-            "auto.offset.reset": "latest",
             "reconnect.backoff.max.ms": 1_000,
-            **kafka.options,
+            **kafka.client_config,
         }
-        yield HeartbeatWitness(source, Consumer(consumer, logger=logger), clock)
+        yield HeartbeatWitness(source, TopicReader(config, _TIMEOUT.total_seconds(), clock=clock), clock)
     if connect_url is not None:
         yield ConnectWitness(source, ConnectRest(connect_url, _TIMEOUT))
     if database_url is not None:

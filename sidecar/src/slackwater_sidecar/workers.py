@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from slackwater.cdc.columns import ParsedRows, parse_rows
 from slackwater_sidecar.consumption import (
@@ -25,8 +25,8 @@ from slackwater_sidecar.consumption import (
     Pairs,
     PartitionId,
     RecordSink,
+    SchemasUnavailableError,
 )
-from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.settings import SidecarSettings
 
 logger = logging.getLogger(__name__)
@@ -46,65 +46,10 @@ class WorkerSettings(NamedTuple):
     """How many all workers read together."""
 
 
-class _Assign(NamedTuple):
-    """Orders a worker to read further partitions, from these offsets."""
-
-    starts: dict[PartitionId, int]
-
-
-class _Hold(NamedTuple):
-    """Orders a worker to pause some partitions, and to resume others."""
-
-    pause: frozenset[PartitionId]
-    resume: frozenset[PartitionId]
-
-
-_Order = _Assign | _Hold
-
-
-class _RowsRead(NamedTuple):
-    """Reports rows of one partition that one run of the connector has written."""
-
-    key: PartitionId
-    rows: ParsedRows
-    run: str
-    timestamp_ms: int
-    is_keyless: bool
-
-    def give_to(self, sink: RecordSink) -> None:
-        sink.take_parsed_rows(self.key, self.rows, self.run, self.timestamp_ms, is_keyless=self.is_keyless)
-
-
-class _OthersRead(NamedTuple):
-    """Reports records of the transaction or the notification topic."""
-
-    key: PartitionId
-    records: Sequence[tuple[int, bytes | None, int]]
-
-    def give_to(self, sink: RecordSink) -> None:
-        sink.take_others(self.key, self.records)
-
-
-class _EndRead(NamedTuple):
-    """Reports that a partition holds nothing more below an offset."""
-
-    key: PartitionId
-    offset: int
-
-    def give_to(self, sink: RecordSink) -> None:
-        sink.take_end(self.key, self.offset)
-
-
-class _Failed(NamedTuple):
-    """Reports an error of the consumer, or of the schema registry."""
-
-    failure: Failure
-
-    def give_to(self, sink: RecordSink) -> None:
-        sink.take_failure(self.failure)
-
-
-_Report = _RowsRead | _OthersRead | _EndRead | _Failed
+_Order = tuple[str, tuple[Any, ...]]
+"""Orders a worker to call a method of its :class:`Consumption`."""
+_Report = tuple[str, tuple[Any, ...], Mapping[str, Any]]
+"""A call of a :class:`RecordSink`: what a worker would otherwise give to the frontier."""
 
 
 class _Turn(NamedTuple):
@@ -188,15 +133,15 @@ class WorkerPool:
             member.keys.add(key)
             shares.setdefault(number, {})[key] = start
         for number, share in shares.items():
-            self._members[number].tell(_Assign(share))
+            self._members[number].tell(("assign", (share,)))
         self._orphans -= set(starts)
 
     def hold(self, pause: frozenset[PartitionId], resume: frozenset[PartitionId]) -> None:
         """Pauses and resumes partitions."""
         for member in self._members:
-            order = _Hold(pause & member.keys, resume & member.keys)
-            if order.pause or order.resume:
-                member.tell(order)
+            share = pause & member.keys, resume & member.keys
+            if any(share):
+                member.tell(("hold", share))
 
     def read(self, sink: RecordSink, timeout_seconds: float) -> int:
         """Hands over what has come, in the order of each process; waits for the first at most the time-out.
@@ -208,8 +153,8 @@ class WorkerPool:
         while before < count < MAX_RECORDS:
             before = count
             for turn in self._receive(0.0 if count else timeout_seconds):
-                for report in turn.reports:
-                    report.give_to(sink)
+                for method, args, named in turn.reports:
+                    getattr(sink, method)(*args, **named)
                 count += turn.records
         return count
 
@@ -294,7 +239,9 @@ class _Worker:
 
     def turn(self) -> None:
         while self._connection.poll(0 if self._has_work else _IDLE_SECONDS):
-            self._carry_out(self._connection.recv())
+            method, args = self._connection.recv()
+            getattr(self._consumption, method)(*args)
+            self._has_work = True
         records = self._read() if self._has_work else 0
         if self._reports:
             reports, self._reports = self._reports, []
@@ -311,16 +258,19 @@ class _Worker:
     def take_parsed_rows(
         self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
-        self._reports.append(_RowsRead(key, rows, run, timestamp_ms, is_keyless))
+        self._note("take_parsed_rows", key, rows, run, timestamp_ms, is_keyless=is_keyless)
 
     def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
-        self._reports.append(_OthersRead(key, records))
+        self._note("take_others", key, records)
 
     def take_end(self, key: PartitionId, offset: int) -> None:
-        self._reports.append(_EndRead(key, offset))
+        self._note("take_end", key, offset)
 
     def take_failure(self, failure: Failure) -> None:
-        self._reports.append(_Failed(failure))
+        self._note("take_failure", failure)
+
+    def _note(self, method: str, *args: object, **named: object) -> None:
+        self._reports.append((method, args, named))
 
     def _read(self) -> int:
         try:
@@ -328,13 +278,6 @@ class _Worker:
         except SchemasUnavailableError as error:
             self.take_failure(Failure("", 0, 0, False, False, error.reason, registry=error.address))
             return 0
-
-    def _carry_out(self, order: _Order) -> None:
-        if isinstance(order, _Assign):
-            self._consumption.assign(order.starts)
-            self._has_work = True
-        else:
-            self._consumption.hold(order.pause, order.resume)
 
 
 def _explained(code: int | None) -> str:

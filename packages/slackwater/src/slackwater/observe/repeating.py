@@ -19,7 +19,9 @@ class Repeating:
     ) -> None:
         self._call, self._seconds, self._is_prompt = call, seconds, is_prompt
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self.failure: Exception | None = None
+        """What ended the thread, which nothing is meant to do; None while it repeats the call."""
 
     def begin(self) -> None:
         """Begins to call the function; to be called once."""
@@ -35,8 +37,17 @@ class Repeating:
         if self._thread.is_alive():
             self._thread.join(patience_seconds)
 
-    def _run(self) -> None:
-        if self._is_prompt:
-            self._call()
-        while not self._over.wait(self._seconds):
-            self._call()
+    def run(self) -> None:
+        """Calls the function until :meth:`close`; the body of the thread."""
+        try:
+            if self._is_prompt:
+                self._call()
+            while not self._over.wait(self.pause_seconds()):
+                self._call()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def pause_seconds(self) -> float:
+        """Returns how long to wait for the next call."""
+        return self._seconds
