@@ -33,7 +33,7 @@ ERROR_MODULES = {
     "Messages of services (`slackwater_messaging`)": (
         "packages/messaging/src/slackwater_messaging/errors.py"
     ),
-    "The sidecar": "sidecar/src/slackwater_sidecar/errors.py",
+    "The sidecar": "sidecar/src/slackwater_sidecar/consumption.py",
     "Change events (`slackwater.cdc`)": "packages/slackwater/src/slackwater/cdc/errors.py",
     "The cut log and Redis (`slackwater.cuts`)": "packages/slackwater/src/slackwater/cuts/errors.py",
     "The certifier (`slackwater_certify`)": "packages/certify/src/slackwater_certify/errors.py",

@@ -20,8 +20,7 @@ import pytest
 
 from slackwater.client import TopicOutput, read_views
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
-from slackwater.dev.loopback import free_port
-from slackwater.dev.server import Deadline
+from slackwater.dev.server import Deadline, free_port
 from slackwater.protocol import KafkaSettings, SlackwaterError
 from slackwater_lab.servers.containers import ContainerImages
 

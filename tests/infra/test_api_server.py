@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from infra.charts.tools import MissingToolError, find_api_server, find_helm, resource_definition
-from slackwater.dev.loopback import free_port
+from slackwater.dev.server import free_port
 from slackwater.protocol import SystemClock
 
 pytestmark = pytest.mark.full

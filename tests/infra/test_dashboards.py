@@ -17,16 +17,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector, ParenExpr, VectorSelector
 
 from infra.site.observability import FOLDER, alert_rules
-from slackwater.cli.control.metrics import write_metrics
-from slackwater.cli.run_pages import run_registry
+from slackwater.cli.commands.run import run_registry
+from slackwater.cli.control.api import write_metrics
 from slackwater.control import make_topology, measure_delays
 from slackwater.cuts import FrontierState
 from slackwater.pipeline import BatchProgress, RunMonitor
 from slackwater.protocol import OpenTransaction, PipelineEntry, PipelineReport, StageWork, SystemClock
 from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 from slackwater_sidecar import SidecarStatus
-from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor
+from slackwater_sidecar.pages import sidecar_registry
 
 CUT = replace(make_cut("inv", 0x600, 1_000), ended_ms=1_200)
 BATCH = BatchProgress(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater.cli.dev_sql import run_sql
 from slackwater.dev import PostgresServer
+from slackwater.dev.postgres import run_sql
 from slackwater.protocol import InputError
 
 pytestmark = pytest.mark.integration

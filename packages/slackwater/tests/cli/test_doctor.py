@@ -13,8 +13,15 @@ from confluent_kafka import KafkaError, KafkaException
 from slackwater.cli.commands.doctor import check_source, report_lines
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.examination import Sources, examine, newest_end
-from slackwater.cli.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
-from slackwater.cli.doctor.report import make_report
+from slackwater.cli.doctor.facts import (
+    Cause,
+    EndFacts,
+    Finding,
+    PartitionFacts,
+    PartitionId,
+    SourceFacts,
+    make_report,
+)
 from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.cuts import (
     CompactedTopicUnavailableError,

@@ -23,8 +23,8 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.cli import main
-from slackwater.cli.doctor.kafka import KafkaProbe
-from slackwater.command.tokens import Role, new_token
+from slackwater.cli.doctor.examination import KafkaProbe
+from slackwater.command.listening import Role, new_token
 from slackwater.cuts import FrontierState
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
 from slackwater.protocol import KafkaSettings, SourceTopics, SystemClock, format_position

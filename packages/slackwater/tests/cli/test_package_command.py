@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from slackwater.cli import main
-from slackwater.cli.executor_archive import PYTHON, read_project, required_distributions, write_archive
+from slackwater.cli.commands.package import PYTHON, read_project, required_distributions, write_archive
 from slackwater.protocol import InputError
 
 ASK = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli import main, removal
-from slackwater.cli.readers import switch_readers
+from slackwater.cli.revisions import switch_readers
 from slackwater.client import open_leases
 from slackwater.cuts import KafkaPipelineLog
 from slackwater.dev import KafkaBroker, PostgresServer

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.cli import main, pipeline_outputs
-from slackwater.cli.commands.read import document_lines, parse_key, snapshot_json
-from slackwater.cli.commands.wait import answer_json, answer_rows
+from slackwater.cli.commands.read import answer_json, answer_rows, document_lines, parse_key, snapshot_json
 from slackwater.cli.pipeline_outputs import (
     KINDS,
     NamedPipeline,

@@ -12,13 +12,14 @@ from slackwater.cdc.envelope import End
 from slackwater.cli import main
 from slackwater.cli.commands import revise
 from slackwater.cli.pipeline_outputs import NamedPipeline
-from slackwater.cli.readers import revision_status, time_to_catch_up
 from slackwater.cli.revisions import (
     have_one_history,
     named_pipeline,
     of_first_sources,
     one_source,
     revision_pair,
+    revision_status,
+    time_to_catch_up,
 )
 from slackwater.client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater.client.snapshot import Key
@@ -211,7 +212,7 @@ def test_revisions_are_shown_with_who_reads_them(capsys: pytest.CaptureFixture[s
     earlier, now = (make_topology(log.read(), {}, now_ms) for now_ms in (0, 3_000))
     found = revision_status(earlier, now, "orders", {"topics": "orders.v2"})
     assert [(each.pipeline, each.read_by) for each in found] == [("orders", ()), ("orders.v2", ("topics",))]
-    revise.show_status(Output(), found)
+    Output().lines(revise.status_lines(found))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[2][:2] + lines[2][-1:] == ["2", "orders.v2", "topics"]
     with pytest.raises(SlackwaterError, match="unknown pipeline 'none'"):

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from slackwater.cli.run_pages import answering, run_routes
+from slackwater.cli.commands.run import answering, run_routes
 from slackwater.command.http_server import make_app
 from slackwater.command.listening import HttpSettings
 from slackwater.pipeline import RunMonitor

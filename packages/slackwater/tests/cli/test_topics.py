@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater.cli.doctor.kafka import KafkaProbe
+from slackwater.cli.doctor.examination import KafkaProbe
 from slackwater.cli.topics import read_to_end
 from slackwater.protocol import KafkaSettings, SourceTopics, UnavailableError
 from slackwater_lab.fakes.topics import FlakyConsumer

@@ -11,8 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from slackwater.cli import main, pipelines
 from slackwater.cli.commands.doctor import report_lines
 from slackwater.cli.doctor.diagnosis import diagnose
-from slackwater.cli.doctor.facts import Cause, SourceFacts
-from slackwater.cli.doctor.report import make_report
+from slackwater.cli.doctor.facts import Cause, SourceFacts, make_report
 from slackwater.cli.pipelines import pipeline_table, topology_lines, topology_of
 from slackwater.control import PipelineNode, Topology, make_topology
 from slackwater.cuts import CompactedTopicUnavailableError, CutLogUnavailableError

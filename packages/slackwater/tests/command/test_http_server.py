@@ -24,12 +24,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from slackwater.cli.commands.run import run_routes
 from slackwater.cli.control.api import Picture, control_routes
 from slackwater.cli.control.server import control_settings
-from slackwater.cli.run_pages import run_routes
 from slackwater.command.http_server import MAX_CONNECTIONS, HttpServer, RateLimit, web_config
-from slackwater.command.listening import HttpSettings, listening_socket
-from slackwater.command.tokens import Role, new_token
+from slackwater.command.listening import HttpSettings, Role, listening_socket, new_token
 from slackwater.control import Topology, make_topology, measure_delays
 from slackwater.pipeline import RunMonitor
 from slackwater.protocol import SystemClock

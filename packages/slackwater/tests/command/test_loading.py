@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.command.conversion import servers
+from slackwater.command.invocation import servers
 from slackwater.protocol import LakeSettings, PostgresSettings, RedisSettings
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.loading import load_settings, setting_fields, take_secrets

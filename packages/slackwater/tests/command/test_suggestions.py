@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater.command.conversion import lsn_of
+from slackwater.command.invocation import lsn_of
 from slackwater.protocol import InputError
 from slackwater.settings.errors import unknown
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli import main
-from slackwater.command.tokens import Gate, Role, new_token, read_tokens
+from slackwater.command.listening import Gate, Role, new_token, read_tokens
 from slackwater.settings.errors import CommandConfigError
 
 HERE = "10.0.0.7"

@@ -12,9 +12,7 @@ from slackwater.settings.model import Settings
 
 Database = psycopg.Connection[tuple[Any, ...]]
 
-POSTGRES_URL = setting(
-    "postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret."
-)
+POSTGRES_URL = setting("postgres.url", "postgresql://user@host:port/database; secret.")
 """The option of commands that ask one."""
 
 _CONNECT_SECONDS = 10
@@ -36,7 +34,7 @@ def connected(
         CommandConfigError: Its address was not given.
         UnavailableError: It cannot be reached, or refuses what is asked within the block.
     """
-    url = required(settings.postgres.url, "postgres.url", "--postgres-url", purpose)
+    url = required(settings.postgres.url, "postgres.url", purpose)
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=autocommit) as connection:
             yield connection

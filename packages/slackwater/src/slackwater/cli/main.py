@@ -66,8 +66,15 @@ SECTIONS = {
 }
 """The commands as the help text groups them, each with the first sentence of its own."""
 
-_ELSEWHERE = {"demo": "slackwater_lab.demo.command"}
-"""Commands of the laboratory, which need not be installed, and their modules."""
+_MODULES = {
+    "archive-classes": "slackwater.cli.commands.run",
+    "delay": "slackwater.cli.commands.topology",
+    "demo": "slackwater_lab.demo.command",
+    "indoubt": "slackwater.cli.commands.messaging",
+    "snapshots": "slackwater.cli.commands.topology",
+    "wait": "slackwater.cli.commands.read",
+}
+"""Modules of commands that are not named like them; the laboratory need not be installed."""
 
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
 _WIDTH = max(map(len, COMMANDS))
@@ -106,8 +113,7 @@ EXTRAS = {
 class _LazyGroup(click.Group):
     """Imports the module of a command only when that command is called.
 
-    The module is named like the command, except for the demo. The list of commands is written without any
-    of them.
+    The list of commands is written without any of them.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -117,7 +123,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        module = _ELSEWHERE.get(cmd_name, f"slackwater.cli.commands.{name}")
+        module = _MODULES.get(cmd_name, f"slackwater.cli.commands.{name}")
         command = getattr(import_module(module), name)
         return command if isinstance(command, click.Command) else None
 

@@ -10,8 +10,7 @@ import click
 
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.client import PipelineOutput, TopicOutput
-from slackwater.command.conversion import kafka_settings
-from slackwater.command.invocation import setting
+from slackwater.command.invocation import kafka_settings, setting
 from slackwater.control import known_runs
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog
 from slackwater.protocol import ConfigError, LakeSettings
@@ -60,10 +59,8 @@ def pipelines_to_read(command: Command) -> Command:
                 show_default=True,
                 help="Kind of the outputs of each --pipeline; folders contain this information.",
             ),
-            setting(
-                "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the outputs."
-            ),
-            setting("timeline", "--timeline", type=int, help="Of the LSN that is asked for.  [default: 1]"),
+            setting("kafka.bootstrap", "The brokers of the outputs."),
+            setting("timeline", "Of the LSN that is asked for.  [default: 1]"),
         )
     ):
         command = add(command)

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from slackwater.cli.revisions import of_first_sources
 from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.client import PipelineOutput
-from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import kafka_settings
 from slackwater.command.output import ago, aligned
 from slackwater.control import (
     PipelineNode,

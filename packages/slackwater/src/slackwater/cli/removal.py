@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import click
 
 from slackwater.cli.pipeline_outputs import tables_url
-from slackwater.cli.readers import readers_of
+from slackwater.cli.revisions import readers_of
 from slackwater.client import open_leases
-from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import kafka_settings
 from slackwater.command.output import Output, ago
 from slackwater.control import KnownRun, Topology, is_over, known_runs, make_topology
 from slackwater.cuts import PipelineLog
@@ -178,8 +178,7 @@ def remove_pipeline(
     read = readers_of(settings, topology, runs[-1].registration.base_name)
     check_unread(pipeline, read.values(), read_leases(kafka), now_ms)
     remains = find_remains(settings, runs)
-    for line in remains.lines():
-        output.line(line)
+    output.lines(remains.lines())
     if not yes:
         if not sys.stdin.isatty():
             output.line(f"nothing was removed; --yes removes what is left of {pipeline}")

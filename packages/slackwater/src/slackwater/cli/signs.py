@@ -6,7 +6,7 @@ from contextlib import closing
 from datetime import timedelta
 from typing import TypeVar
 
-from slackwater.command.conversion import redis_settings
+from slackwater.command.invocation import redis_settings
 from slackwater.control import DelayCause, SourceSigns, Topology
 from slackwater.cuts import FrontierStatus, MarkerStore, MarkerStoreUnavailableError, RedisMarkerStore
 from slackwater.protocol import Clock, SystemClock

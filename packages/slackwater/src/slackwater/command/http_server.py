@@ -33,8 +33,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from slackwater.command.listening import HttpSettings, listening_socket, own_name, tls_context, url_of
-from slackwater.command.tokens import Client, Gate, Role
+from slackwater.command.listening import (
+    Client,
+    Gate,
+    HttpSettings,
+    Role,
+    listening_socket,
+    own_name,
+    tls_context,
+    url_of,
+)
 from slackwater.protocol import Clock, SystemClock
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Begins a command: flags become settings, settings are loaded, logging is configured."""
+"""Begins a command: flags become settings, which are loaded; logging and clients are configured by them."""
 
 import os
 import shlex
@@ -13,6 +13,14 @@ import click
 
 from slackwater.command.boundary import is_watched
 from slackwater.observe.logs import configure_logging
+from slackwater.protocol import (
+    InputError,
+    KafkaSettings,
+    MalformedRecordError,
+    RedisSettings,
+    Servers,
+    parse_position,
+)
 from slackwater.protocol.log_fields import set_log_fields
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.loading import LoadedSettings, load_settings, take_secrets
@@ -55,15 +63,37 @@ class Invocation:
         return load_settings(self.flags | dict(flags), self.environment, config)
 
 
-def setting(path: str, flag: str, **options: Any) -> Callable[[Command], Command]:
-    """Makes a click option that sets a setting; the command itself does not receive it."""
+FLAGS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "connect.url": ("--connect-url", {"metavar": "URL"}),
+    "kafka.bootstrap": ("--bootstrap", {"metavar": "HOST:PORT"}),
+    "postgres.url": ("--postgres-url", {"metavar": "URL"}),
+    "redis.url": ("--redis-url", {"metavar": "URL"}),
+    "run.checkpoint": ("--checkpoint", {"metavar": "DIR"}),
+    "source": ("--source", {"metavar": "NAME"}),
+    "timeline": ("--timeline", {"type": int}),
+}
+"""By setting the flag that several commands have for it, and what click has to know of it."""
+
+
+def setting(path: str, meaning: str, flag: str = "", **options: Any) -> Callable[[Command], Command]:
+    """Makes a click option that sets a setting; the command itself does not receive it.
+
+    Args:
+        path: The setting.
+        meaning: The help text.
+        flag: Another flag than that in :data:`FLAGS`.
+        options: What else click has to know.
+    """
 
     def remember(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
         ctx.ensure_object(Invocation).flags[path] = value
 
+    usual, known = FLAGS.get(path, ("", {}))
     if options.get("is_flag"):
         options["default"] = None
-    return click.option(flag, expose_value=False, callback=remember, **options)
+    return click.option(
+        flag or usual, expose_value=False, callback=remember, help=meaning, **{**known, **options}
+    )
 
 
 def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) -> Settings:
@@ -85,12 +115,19 @@ def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) ->
     return loaded.settings
 
 
-def required(value: Value | None, path: str, flag: str, purpose: str) -> Value:
+def required(value: Value | None, path: str, purpose: str, flag: str = "") -> Value:
     """Returns the value of a setting a command cannot do without.
+
+    Args:
+        value: The setting's value.
+        path: Its name.
+        purpose: What it is for.
+        flag: Its flag, if it is not in :data:`FLAGS`.
 
     Raises:
         CommandConfigError: nobody gave one.
     """
+    flag = flag or FLAGS[path][0]
     if value is not None:
         return value
     variable = f"SLACKWATER_{flag.removeprefix('--').replace('-', '_').upper()}"
@@ -98,3 +135,70 @@ def required(value: Value | None, path: str, flag: str, purpose: str) -> Value:
     in_file = f"`{key} = …` under [{section}]" if dot else f"`{key} = …`"
     hint = f"use {flag}, set {variable}, or write {in_file} in a slackwater.toml in this folder"
     raise CommandConfigError(f"missing setting {path} ({purpose})", hint)
+
+
+QUIET = "2"
+"""librdkafka writes to standard error by itself: only what is critical, unless everything is to be seen."""
+
+
+def kafka_options(settings: Settings) -> dict[str, str]:
+    """Returns the librdkafka settings of every client. Holds secrets."""
+    level = {} if settings.log.level == "debug" else {"log_level": QUIET}
+    return level | settings.kafka.client_options()
+
+
+def kafka_settings(settings: Settings, purpose: str) -> KafkaSettings:
+    """Returns how to reach Kafka.
+
+    Raises:
+        CommandConfigError: brokers were not given.
+    """
+    brokers = required(settings.kafka.bootstrap, "kafka.bootstrap", purpose)
+    return KafkaSettings(brokers, kafka_options(settings))
+
+
+def redis_settings(settings: Settings, purpose: str) -> RedisSettings:
+    """Returns how to reach Redis.
+
+    Raises:
+        CommandConfigError: its address was not given.
+    """
+    return required(settings.redis.server(), "redis.url", purpose)
+
+
+def servers(settings: Settings, purpose: str) -> Servers:
+    """Returns the servers of a sidecar or a run.
+
+    Raises:
+        CommandConfigError: brokers were not given, or an address cannot be used.
+    """
+    return Servers(
+        kafka_settings(settings, purpose),
+        settings.redis.server(),
+        settings.registry if settings.registry.url else None,
+        settings.postgres.output(),
+        settings.delta if settings.delta.place else None,
+        settings.iceberg if settings.iceberg.place else None,
+    )
+
+
+def sources_of(settings: Settings) -> tuple[str, ...]:
+    """Returns the sources that were named, each once.
+
+    Raises:
+        CommandConfigError: none was.
+    """
+    return settings.sources or (required(settings.source, "source", "which connector to follow"),)
+
+
+def lsn_of(text: str, option: str) -> int:
+    """Reads an LSN that was given with an option.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        return parse_position(text)
+    except MalformedRecordError as error:
+        hint = f"{option} takes the LSN of a commit, as PostgreSQL writes it (0/153D218) or as a number"
+        raise InputError(f"{option} {text!r} is no LSN", hint) from error

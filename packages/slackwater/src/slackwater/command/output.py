@@ -1,14 +1,19 @@
 """Output for people: rewritten in place on a terminal, plain lines otherwise."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
+import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
 from slackwater.observe.logs import hidden
 from slackwater.protocol import Finding
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Output:
@@ -55,10 +60,36 @@ class Output:
         else:
             self._status.update(escape(text))
 
+    def lines(self, texts: Iterable[str]) -> None:
+        """Prints lines that stay."""
+        for text in texts:
+            self.line(text)
+
     def table(self, rows: Iterable[Sequence[str]]) -> None:
         """Prints rows of texts with their columns aligned."""
-        for text in aligned(rows):
-            self.line(text)
+        self.lines(aligned(rows))
+
+    def report(self, found: object, lines: Iterable[str], *, as_json: bool) -> None:
+        """Prints what a command has found.
+
+        Args:
+            found: For tools, as one line of JSON, or a text that is JSON.
+            lines: The same for people; not asked for otherwise.
+            as_json: For tools.
+        """
+        if as_json:
+            print(found if isinstance(found, str) else msgspec.json.encode(found).decode(), flush=True)
+        else:
+            self.lines(lines)
+
+
+def json_option(what: str) -> Callable[[Command], Command]:
+    """Makes the click option of commands that can print for tools.
+
+    Args:
+        what: What is printed then.
+    """
+    return click.option("--json", "as_json", is_flag=True, help=f"For tools: {what}.")
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:

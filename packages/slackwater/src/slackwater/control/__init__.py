@@ -1,6 +1,15 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
-from slackwater.control.delay import Arrival, ComponentDelay, Delays, ViewDelay, measure_delays
+from slackwater.control.delay import (
+    SAMPLES,
+    Arrival,
+    ComponentDelay,
+    DelayCourse,
+    DelayHistory,
+    Delays,
+    ViewDelay,
+    measure_delays,
+)
 from slackwater.control.health import (
     ComponentKind,
     DelayCause,
@@ -10,31 +19,35 @@ from slackwater.control.health import (
     faults_of_source,
     sidecar_absence,
 )
-from slackwater.control.history import SAMPLES, DelayCourse, DelayHistory
-from slackwater.control.leases import LeaseStanding, LeaseState, is_over, lease_standings
-from slackwater.control.pipelines import (
+from slackwater.control.rendering import topology_dot, topology_json, topology_schema
+from slackwater.control.sharing import EqualStages, Sharing, StageCopy, find_equal_stages
+from slackwater.control.snapshots import (
+    BarrierStanding,
+    LeaseStanding,
+    LeaseState,
+    SourceSnapshot,
+    find_snapshots,
+    is_over,
+    lease_standings,
+)
+from slackwater.control.topology import (
     HELD_FOR,
     VANISHED_AFTER,
     KnownRun,
-    PipelineState,
-    first_source,
-    holder_of,
-    known_pipelines,
-    known_runs,
-    superseded,
-)
-from slackwater.control.rendering import topology_dot, topology_json, topology_schema
-from slackwater.control.sharing import EqualStages, Sharing, StageCopy, find_equal_stages
-from slackwater.control.snapshots import BarrierStanding, SourceSnapshot, find_snapshots
-from slackwater.control.topology import (
     Link,
     PipelineNode,
+    PipelineState,
     Progress,
     SourceCut,
     SourceNode,
     Topology,
     VisibleBatch,
+    first_source,
+    holder_of,
+    known_pipelines,
+    known_runs,
     make_topology,
+    superseded,
 )
 
 __all__ = [

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from slackwater.control.pipelines import PipelineState
-from slackwater.control.topology import PipelineNode
+from slackwater.control.topology import PipelineNode, PipelineState
 from slackwater.protocol import ConnectorReport, SlotReport
 
 AWAY_AFTER = timedelta(seconds=7)

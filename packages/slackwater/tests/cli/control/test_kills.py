@@ -22,7 +22,7 @@ from slackwater.cli.control.api import ROOT
 from slackwater.cli.control.server import control_plane
 from slackwater.client.followed import switch_log
 from slackwater.client.kafka import KafkaBroker
-from slackwater.command.tokens import Role, new_token
+from slackwater.command.listening import Role, new_token
 from slackwater.cuts import KafkaLeaseLog
 from slackwater.dev import KafkaBroker as Broker
 from slackwater.protocol import (

@@ -18,13 +18,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from slackwater.cli.control.api import control_routes
-from slackwater.cli.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
+from slackwater.cli.control.picture import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.cli.control.server import control_settings
-from slackwater.cli.doctor.facts import Cause, Finding
-from slackwater.cli.doctor.report import SourceReport
-from slackwater.cli.readers import RevisionStatus, revision_status
+from slackwater.cli.doctor.facts import Cause, Finding, SourceReport
+from slackwater.cli.revisions import RevisionStatus, revision_status
 from slackwater.command.http_server import HttpServer
-from slackwater.command.tokens import Role, new_token
+from slackwater.command.listening import Role, new_token
 from slackwater.control import (
     DelayCourse,
     Delays,

@@ -8,8 +8,7 @@ import click
 import orjson
 
 from slackwater.cli.commands.sidecar import sidecar_settings
-from slackwater.command.conversion import sources_of
-from slackwater.command.invocation import setting, start_command
+from slackwater.command.invocation import setting, sources_of, start_command
 from slackwater.protocol import SourceTopics
 from slackwater.protocol.keys import commit_topic, cut_log_topic, table_name
 from slackwater.protocol.rights import (
@@ -48,13 +47,13 @@ def _printed(command: Command) -> Command:
             help="Commands of Kafka's kafka-acls.sh, a JSON array, or Strimzi's KafkaUser as JSON.",
         ),
         click.option("--user", required=True, metavar="NAME", help="The user of Kafka, without `User:`."),
-        setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="Brokers, for the commands."),
+        setting("kafka.bootstrap", "Brokers, for the commands."),
     ):
         command = add(command)
     return command
 
 
-_SOURCE = setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.")
+_SOURCE = setting("source", "The connector's topic.prefix.")
 
 
 @click.group()

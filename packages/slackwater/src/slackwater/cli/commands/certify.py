@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from slackwater.command.conversion import kafka_options
-from slackwater.command.invocation import setting, start_command
+from slackwater.command.invocation import kafka_options, setting, start_command
 from slackwater.command.output import Output
 from slackwater.protocol import SystemClock
 from slackwater.settings.model import Settings
@@ -23,8 +22,8 @@ from slackwater_certify import certify as judge
 
 @click.command()
 @click.argument("spec", type=click.Path(exists=True, path_type=Path), metavar="SPEC")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers.")
-@setting("postgres.url", "--dsn", metavar="URL", help="The source database, for the final state; secret.")
+@setting("kafka.bootstrap", "The brokers.")
+@setting("postgres.url", "The source database, for the final state; secret.", "--dsn")
 @click.option("--output-dsn", metavar="URL", help="Database of the output table, if it is a different one.")
 @click.option(
     "--mode",

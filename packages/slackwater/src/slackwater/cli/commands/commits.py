@@ -6,10 +6,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from slackwater.cli.commit_log import CommitLog, pipeline_name
-from slackwater.command.conversion import kafka_settings, lsn_of
-from slackwater.command.invocation import setting, start_command
-from slackwater.command.output import Output, aligned
+from slackwater.cli.topics import CommitLog, pipeline_name
+from slackwater.command.invocation import kafka_settings, lsn_of, setting, start_command
+from slackwater.command.output import Output, aligned, json_option
 from slackwater.protocol import (
     CommitPosition,
     InputError,
@@ -38,14 +37,14 @@ _HEAD = ("commit", "committed at (UTC)", "xid", "documents", "where")
 @click.command()
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("--pipeline", metavar="NAME", help="The name of the pipeline, instead of its folder.")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the output.")
-@setting("timeline", "--timeline", type=int, help="Timeline of the given LSNs.  [default: 1]")
+@setting("kafka.bootstrap", "The brokers of the output.")
+@setting("timeline", "Timeline of the given LSNs.  [default: 1]")
 @click.option("--last", type=click.IntRange(min=1), help=f"The newest N records.  [default: {_SHOWN}]")
 @click.option("--from", "from_lsn", metavar="LSN", help="All records from this commit on.")
 @click.option("--follow", is_flag=True, help="Continue with new records until interrupted.")
 @click.option("--where", metavar="TOPIC/PARTITION/OFFSET", help="Show the commit that contains this record.")
 @click.option("--lsn", metavar="LSN", help="Show where this commit begins in each topic and partition.")
-@click.option("--json", "as_json", is_flag=True, help="For tools: the unmodified records, one per line.")
+@json_option("the unmodified records, one per line")
 @click.option(
     "--schema",
     type=click.Choice([each.value for each in SchemaLanguage]),
@@ -225,5 +224,4 @@ def _print(output: Output, lines: list[str], answer: Answer, as_json: bool) -> N
         record = None if answer.commit is None else msgspec.Raw(encode_commit_record(answer.commit.record))
         click.echo(msgspec.json.encode({"found": answer.found, "commit": record}))
         return
-    for line in lines:
-        output.line(line)
+    output.lines(lines)

@@ -11,8 +11,7 @@ import orjson
 
 from slackwater.cdc.table_snapshots import ALL_TABLES
 from slackwater.cli.topics import read_to_end, record_line
-from slackwater.command.conversion import kafka_settings
-from slackwater.command.invocation import search_path_lines, setting, start_command
+from slackwater.command.invocation import kafka_settings, search_path_lines, setting, start_command
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
 from slackwater.settings.loading import DEFAULT_FILE
@@ -39,12 +38,12 @@ def dev() -> None:
     """
 
 
-_FOLDER = setting("dev.folder", "--folder", metavar="DIR", help="Data and logs.  [default: .slackwater/dev]")
+_FOLDER = setting("dev.folder", "Data and logs.  [default: .slackwater/dev]", "--folder", metavar="DIR")
 
 
 @dev.command()
 @_FOLDER
-@setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.  [default: inv]")
+@setting("source", "The connector's topic.prefix.  [default: inv]")
 @click.option(
     "--table",
     "tables",
@@ -109,7 +108,7 @@ def sql(ctx: click.Context, file: TextIO) -> None:
       echo "SELECT * FROM invoice" | slackwater dev sql
     """
     import slackwater.dev as devstack
-    from slackwater.cli.dev_sql import run_sql
+    from slackwater.dev.postgres import run_sql
 
     settings, output = start_command(ctx), Output()
     status = devstack.status(settings.dev.folder)
@@ -155,7 +154,7 @@ def down(ctx: click.Context) -> None:
 
 @dev.command()
 @click.argument("topic")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers.")
+@setting("kafka.bootstrap", "The brokers.")
 @click.option("--last", type=click.IntRange(min=1), help="Only the last N records.  [default: all]")
 @click.pass_context
 def read(ctx: click.Context, topic: str, last: int | None) -> None:

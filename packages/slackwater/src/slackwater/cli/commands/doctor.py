@@ -8,12 +8,10 @@ import msgspec
 from slackwater.cdc.connector import unknown_properties
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.examination import examine, open_sources
-from slackwater.cli.doctor.facts import Finding, SourceFacts
-from slackwater.cli.doctor.report import end_of, make_report
+from slackwater.cli.doctor.facts import Finding, SourceFacts, end_of, make_report
 from slackwater.cli.pipelines import pipeline_table
-from slackwater.command.conversion import sources_of
-from slackwater.command.invocation import setting, start_command
-from slackwater.command.output import Output, ago, aligned
+from slackwater.command.invocation import setting, sources_of, start_command
+from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.protocol import OpenTransaction, format_position, from_epoch_ms
 from slackwater.settings.errors import unknown
 from slackwater.settings.model import Settings
@@ -25,9 +23,9 @@ _SHOWN_PARTITIONS = 12
 @click.option(
     "--source", metavar="NAME", help="A connector's topic.prefix.  [default: all configured sources]"
 )
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers that Debezium writes to.")
-@setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object per source.")
+@setting("kafka.bootstrap", "The brokers that Debezium writes to.")
+@setting("redis.url", "redis://host:port, where the sidecar publishes.")
+@json_option("one JSON object per source")
 @click.pass_context
 def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
     """Diagnose the problems of a source, with their causes and the commands that fix them.
@@ -60,12 +58,9 @@ def _examined(settings: Settings, source: str, *, is_named: bool, as_json: bool)
         facts = examine(sources)
     if is_named:
         check_source(facts)
-    findings, output = diagnose(facts), Output()
-    if as_json:
-        output.line(msgspec.json.format(msgspec.json.encode(make_report(facts, findings)), indent=1).decode())
-    else:
-        for line in report_lines(facts, findings):
-            output.line(line)
+    findings = diagnose(facts)
+    text = msgspec.json.format(msgspec.json.encode(make_report(facts, findings)), indent=1).decode()
+    Output().report(text, report_lines(facts, findings), as_json=as_json)
     return not findings
 
 

@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 import orjson
 
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.cli.pipelines import read_topology
-from slackwater.command.conversion import kafka_settings
-from slackwater.command.invocation import setting, start_command
-from slackwater.command.output import Output
+from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.output import Output, json_option
 from slackwater.control import EqualStages, Sharing, find_equal_stages
 from slackwater.protocol import SystemClock, epoch_ms
 from slackwater.settings.errors import CommandConfigError
@@ -21,20 +19,13 @@ from slackwater.settings.model import RunSection
 @click.command()
 @click.argument("pipeline", metavar="[DIR]", required=False)
 @click.option("--sql", "with_sql", is_flag=True, help="Also show the statements that the stages evaluate.")
-@setting(
-    "run.checkpoint",
-    "--checkpoint",
-    metavar="DIR",
-    help="Also show what the stages keep in this checkpoint.",
-)
+@setting("run.checkpoint", "Also show what the stages keep in this checkpoint.")
 @click.option(
     "--sharing", is_flag=True, help="Show stages that several pipelines have in common; without DIR."
 )
-@setting(
-    "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="For --sharing: the brokers of the pipelines."
-)
+@setting("kafka.bootstrap", "For --sharing: the brokers of the pipelines.")
 @click.option("--source", metavar="NAME", help="For --sharing: only this source and what is derived from it.")
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object, including the statements.")
+@json_option("one JSON object, including the statements")
 @click.pass_context
 def explain(
     ctx: click.Context,
@@ -70,11 +61,7 @@ def explain(
     if pipeline is None:
         kafka = kafka_settings(start_command(ctx), "where pipelines register")
         found = find_equal_stages(read_topology(kafka, epoch_ms(SystemClock().now()), source))
-        if as_json:
-            click.echo(msgspec.json.encode(found))
-            return
-        for line in sharing_lines(found):
-            output.line(line)
+        output.report(found, sharing_lines(found), as_json=as_json)
         return
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.explain import explain as explained
@@ -86,11 +73,8 @@ def explain(
     definition = load_pipeline(folder)
     sizes = None if run.checkpoint is None else _state_bytes(run, definition.revision, folder)
     explanation = explained(definition, with_sql=with_sql or as_json, state_bytes=sizes)
-    if as_json:
-        click.echo(orjson.dumps(explanation, option=orjson.OPT_INDENT_2))
-        return
-    for line in explanation_lines(explanation):
-        output.line(line)
+    text = orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode()
+    output.report(text, explanation_lines(explanation), as_json=as_json)
 
 
 def _state_bytes(run: RunSection, revision: int, folder: Path) -> dict[int, int]:

@@ -3,21 +3,14 @@
 from datetime import timedelta
 
 import click
-import msgspec
 
 from slackwater.client import end_lease, open_leases, renew_lease
-from slackwater.command.conversion import kafka_settings
-from slackwater.command.invocation import Command, setting, start_command
-from slackwater.command.output import Output, aligned
+from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import LeaseStanding, LeaseState, lease_standings
 from slackwater.protocol import InputError, SystemClock, commit_id, epoch_ms, from_epoch_ms
 
-
-def _brokers(command: Command) -> Command:
-    option = setting(
-        "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines."
-    )
-    return option(command)
+_BROKERS = setting("kafka.bootstrap", "The brokers of the pipelines.")
 
 
 @click.group()
@@ -41,8 +34,8 @@ def lease() -> None:
 
 
 @lease.command("list")
-@_brokers
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON array.")
+@_BROKERS
+@json_option("one JSON array")
 @click.pass_context
 def list_leases(ctx: click.Context, as_json: bool) -> None:
     """List the active leases in the order in which they expire.
@@ -61,16 +54,11 @@ def list_leases(ctx: click.Context, as_json: bool) -> None:
     now_ms = epoch_ms(SystemClock().now())
     with open_leases(kafka) as log:
         known = [each for each in lease_standings(log.read(), now_ms) if each.state is not LeaseState.OVER]
-    if as_json:
-        click.echo(msgspec.json.encode(known))
-        return
-    output = Output()
-    for line in lease_lines(known, now_ms):
-        output.line(line)
+    Output().report(known, lease_lines(known, now_ms), as_json=as_json)
 
 
 @lease.command()
-@_brokers
+@_BROKERS
 @click.argument("lease_id", metavar="ID")
 @click.option(
     "--for",
@@ -97,7 +85,7 @@ def renew(ctx: click.Context, lease_id: str, seconds: float) -> None:
 
 
 @lease.command()
-@_brokers
+@_BROKERS
 @click.argument("lease_id", metavar="ID")
 @click.pass_context
 def end(ctx: click.Context, lease_id: str) -> None:

@@ -1,16 +1,25 @@
 """``slackwater package``."""
 
+import gzip
+import io
 import sys
 import sysconfig
-from pathlib import Path
+import tarfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
 
 import click
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from slackwater.cli.executor_archive import PYTHON, read_project, required_distributions, write_archive
-from slackwater.cli.pipeline_folders import installed_distribution, pipeline_folder
+from slackwater.cli.pipeline_folders import ENTRY_POINTS, NAMESPACE, installed_distribution, pipeline_folder
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
+from slackwater.settings.errors import installing
 
 ENVIRONMENT = "environment"
 """The folder in which executors find what is packed."""
@@ -91,3 +100,176 @@ def package(pipeline: str, target: Path, extras: tuple[str, ...]) -> None:
 def _script() -> Path:
     """Returns where ``slackwater-run.py`` is installed."""
     return Path(sysconfig.get_path("scripts"), "slackwater-run.py")
+
+
+PYTHON: Final = "bin/python"
+"""The program in an archive that Spark starts as Python."""
+
+_LIBRARIES: Final = "lib"
+_SPARK: Final = frozenset({"pyspark", "py4j"})
+_LEFT_OUT: Final = frozenset({"__pycache__", ".git"})
+_PIPELINE_FILES: Final = ("pipeline.toml", "*.sql", "views/**/*", "*.py")
+_COMPRESSION_LEVEL: Final = 1  # twice as fast as the default, and hardly larger
+
+_LAUNCHER: Final = """\
+#!/bin/sh
+# Python {version} of this machine, with the libraries beside this file before those that are installed.
+here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+PYTHONPATH="$here/{libraries}${{PYTHONPATH:+:$PYTHONPATH}}"
+export PYTHONPATH
+exec python{version} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What the ``pyproject.toml`` of a pipeline's folder says."""
+
+    name: str
+    version: str
+    dependencies: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of an archive."""
+
+    name: str
+    content: Path | bytes
+    mode: int = 0o644
+
+
+def read_project(folder: Path) -> Project | None:
+    """Returns what makes a package of a pipeline's folder; None if it is none.
+
+    Raises:
+        InputError: ``pyproject.toml`` cannot be read, or has neither name nor version.
+    """
+    path = folder / "pyproject.toml"
+    try:
+        project: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        dependencies = tuple(map(Requirement, project.get("dependencies", ())))
+        return Project(project["name"], project["version"], dependencies)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        problem = f"{path} cannot be used: {type(error).__name__}: {error}"
+        raise InputError(problem, "it needs [project] with name and version") from error
+
+
+def required_distributions(roots: Iterable[Requirement]) -> dict[str, Distribution]:
+    """Returns the installed distributions that some requirements need, by name, but for Spark's.
+
+    Raises:
+        InputError: one of them is not installed, or in another version.
+    """
+    found: dict[str, Distribution] = {}
+    seen: set[tuple[str, frozenset[str]]] = set()
+    waiting = [(root, "what is packed") for root in roots]
+    while waiting:
+        requirement, by = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        place = name, frozenset(requirement.extras)
+        if name in _SPARK or place in seen:
+            continue
+        seen.add(place)
+        found[name] = installed = _installed(requirement, by)
+        for text in installed.requires or ():
+            needed = Requirement(text)
+            extras = requirement.extras or {""}
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append((needed, name))
+    return dict(sorted(found.items()))
+
+
+def write_archive(
+    target: Path, folder: Path, project: Project | None, distributions: Mapping[str, Distribution]
+) -> int:
+    """Writes an archive; the same installation and pipeline give the same bytes. Returns its size.
+
+    Args:
+        target: The file, ``.tar.gz``.
+        folder: The pipeline's.
+        project: As which the pipeline is found by name; None: it is not packed.
+        distributions: What is packed with it.
+
+    Raises:
+        OSError: The file cannot be written, or something installed cannot be read.
+    """
+    files = {file.name: file for file in _files(folder, project, distributions)}
+    draft = target.with_name(f"{target.name}.part")
+    with (
+        draft.open("wb") as raw,
+        gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name in sorted(files):
+            _add(archive, files[name])
+    draft.rename(target)
+    return target.stat().st_size
+
+
+def _installed(requirement: Requirement, by: str) -> Distribution:
+    try:
+        found = distribution(requirement.name)
+    except PackageNotFoundError as error:
+        problem = f"{requirement.name} is not installed here, and {by} requires it"
+        raise InputError(problem, installing(str(requirement))) from error
+    if not requirement.specifier.contains(found.version, prereleases=True):
+        problem = f"{requirement.name} {found.version} is installed here, {by} requires {requirement}"
+        raise InputError(problem, installing(str(requirement)))
+    return found
+
+
+def _files(
+    folder: Path, project: Project | None, distributions: Mapping[str, Distribution]
+) -> Iterator[_File]:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    launcher = _LAUNCHER.format(version=version, libraries=_LIBRARIES)
+    yield _File(PYTHON, launcher.encode(), 0o755)
+    for installed in distributions.values():
+        yield from _distribution_files(installed)
+    if project is not None:
+        yield from _pipeline_files(folder, project)
+
+
+def _distribution_files(installed: Distribution) -> Iterator[_File]:
+    """Yields the modules of a distribution, also if it is installed as a link to its sources."""
+    for path in installed.files or ():
+        place = Path(str(installed.locate_file(path)))
+        if ".." in path.parts or _LEFT_OUT & set(path.parts):
+            continue
+        if path.suffix == ".pth":
+            yield from _linked_files(place)
+        elif place.is_file():
+            yield _File(f"{_LIBRARIES}/{PurePosixPath(path)}", place)
+
+
+def _linked_files(link: Path) -> Iterator[_File]:
+    for line in link.read_text(encoding="utf-8").splitlines():
+        root = Path(line)
+        for path in sorted(root.rglob("*")) if root.is_dir() else ():
+            if path.is_file() and not _LEFT_OUT & set(path.parts):
+                yield _File(f"{_LIBRARIES}/{path.relative_to(root).as_posix()}", path)
+
+
+def _pipeline_files(folder: Path, project: Project) -> Iterator[_File]:
+    """Yields the pipeline's files where its wheel would have them, and what makes a package of them."""
+    module = canonicalize_name(project.name).replace("-", "_")
+    for pattern in _PIPELINE_FILES:
+        for path in sorted(folder.glob(pattern)):
+            if path.is_file() and not _LEFT_OUT & set(path.parts):
+                inner = path.relative_to(folder).as_posix()
+                yield _File(f"{_LIBRARIES}/{NAMESPACE}/{module}/{inner}", path)
+    info = f"{_LIBRARIES}/{module}-{project.version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {project.name}\nVersion: {project.version}\n"
+    yield _File(f"{info}/METADATA", metadata.encode())
+    entry = f"[{ENTRY_POINTS}]\n{project.name} = {NAMESPACE}.{module}\n"
+    yield _File(f"{info}/entry_points.txt", entry.encode())
+
+
+def _add(archive: tarfile.TarFile, file: _File) -> None:
+    content = file.content if isinstance(file.content, bytes) else file.content.read_bytes()
+    entry = tarfile.TarInfo(file.name)
+    entry.size, entry.mode = len(content), file.mode
+    archive.addfile(entry, io.BytesIO(content))

@@ -3,27 +3,18 @@
 from collections.abc import Sequence
 
 import click
-import msgspec
 
 from slackwater.cli.pipelines import open_pipeline_log, read_topology, remarks_on
 from slackwater.cli.removal import check_not_a_source, check_not_running, remove_pipeline, runs_of
-from slackwater.command.conversion import kafka_settings
-from slackwater.command.invocation import Command, setting, start_command
-from slackwater.command.output import Output, ago
+from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.control import PipelineNode, make_topology
 from slackwater.protocol import SystemClock, epoch_ms
 
-
-def _brokers(command: Command) -> Command:
-    option = setting(
-        "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines."
-    )
-    return option(command)
+_BROKERS = setting("kafka.bootstrap", "The brokers of the pipelines.")
 
 
-def _checkpoint(command: Command) -> Command:
-    text = "Location of its state, if it is not the registered one."
-    return setting("run.checkpoint", "--checkpoint", metavar="DIR", help=text)(command)
+_CHECKPOINT = setting("run.checkpoint", "Location of its state, if it is not the registered one.")
 
 
 @click.group()
@@ -41,9 +32,9 @@ def pipeline() -> None:
 
 
 @pipeline.command("list")
-@_brokers
+@_BROKERS
 @click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON array.")
+@json_option("one JSON array")
 @click.pass_context
 def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> None:
     """List all registered pipelines, including those that are not running.
@@ -59,14 +50,8 @@ def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> Non
     kafka = kafka_settings(start_command(ctx), "where pipelines register")
     now_ms = epoch_ms(SystemClock().now())
     found = read_topology(kafka, now_ms, source).pipelines
-    if as_json:
-        click.echo(msgspec.json.encode(found))
-        return
-    output = Output()
-    if not found:
-        output.line("no pipeline has registered yet; `slackwater run` registers its pipeline")
-    else:
-        output.table(pipeline_rows(found, now_ms))
+    nothing = ["no pipeline has registered yet; `slackwater run` registers its pipeline"]
+    Output().report(found, aligned(pipeline_rows(found, now_ms)) if found else nothing, as_json=as_json)
 
 
 def pipeline_rows(pipelines: Sequence[PipelineNode], now_ms: int) -> list[Sequence[str]]:
@@ -104,8 +89,8 @@ def pipeline_rows(pipelines: Sequence[PipelineNode], now_ms: int) -> list[Sequen
 
 
 @pipeline.command()
-@_brokers
-@_checkpoint
+@_BROKERS
+@_CHECKPOINT
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
@@ -135,8 +120,8 @@ def reset(ctx: click.Context, name: str, yes: bool) -> None:
 
 
 @pipeline.command()
-@_brokers
-@_checkpoint
+@_BROKERS
+@_CHECKPOINT
 @click.argument("name", metavar="NAME")
 @click.option("--outputs", is_flag=True, help="Also remove its topics and tables, progress and state.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

@@ -9,8 +9,7 @@ import click
 from slackwater.cdc.envelope import decode_change
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.client import ChangeTopics, Commit, ConsumerSettings, Transaction, TransactionalConsumer
-from slackwater.command.conversion import kafka_settings
-from slackwater.command.invocation import setting, start_command
+from slackwater.command.invocation import kafka_settings, setting, start_command
 from slackwater.command.output import Output
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document
@@ -25,7 +24,7 @@ MOST_EVENTS = 50_000
 
 @click.command()
 @click.argument("pipeline", metavar="DIR")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the source.")
+@setting("kafka.bootstrap", "The brokers of the source.")
 @click.option(
     "--most",
     type=click.IntRange(min=1),
@@ -77,8 +76,7 @@ def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -
             seen += len(transactions)
             documents = engine.run(events, first_lsn=transactions[0].lsn)
             shown = {names[number]: of_view for number, of_view in documents.items()}
-            for line in preview_lines(transactions, len(events), shown, most):
-                output.line(line)
+            output.lines(preview_lines(transactions, len(events), shown, most))
     ctx.exit(stop.exit_code)
 
 

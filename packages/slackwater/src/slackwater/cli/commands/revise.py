@@ -10,21 +10,23 @@ from functools import partial
 from typing import Any
 
 import click
-import msgspec
 
 from slackwater.cli.pipeline_outputs import open_outputs
 from slackwater.cli.pipelines import open_pipeline_log, read_topology
-from slackwater.cli.readers import RevisionStatus, readers_of, revision_status, switch_readers
 from slackwater.cli.removal import check_retirable, remove_pipeline
 from slackwater.cli.revisions import (
     RevisionPair,
+    RevisionStatus,
     follow_one_database,
     name_in_output,
     named_pipeline,
     one_source,
+    readers_of,
     registered_revision,
     registered_revisions,
     revision_pair,
+    revision_status,
+    switch_readers,
 )
 from slackwater.client import (
     ComparedView,
@@ -34,9 +36,8 @@ from slackwater.client import (
     PipelineOutput,
     compare_views,
 )
-from slackwater.command.conversion import kafka_settings
-from slackwater.command.invocation import setting, start_command
-from slackwater.command.output import Output
+from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import PipelineState, Progress, Topology
 from slackwater.protocol import CommitPosition, InputError, SystemClock, commit_id, epoch_ms
 from slackwater.settings.errors import CommandConfigError
@@ -79,7 +80,7 @@ def revise() -> None:
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
+@setting("kafka.bootstrap", "The brokers of the pipelines.")
 @click.argument("pipeline", metavar="NAME")
 @click.option("--revisions", metavar="OLD,NEW", help="The revisions to compare.  [default: the two newest]")
 @click.option("--views", metavar="NAME,…", help="Only these views.  [default: all that both have]")
@@ -97,7 +98,7 @@ def revise() -> None:
     show_default=True,
     help="Seconds to look for a commit that both show.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
+@json_option("one JSON object")
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -146,7 +147,7 @@ def compare(
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
+@setting("kafka.bootstrap", "The brokers of the pipelines.")
 @click.argument("pipelines", metavar="NAME...", nargs=-1, required=True)
 @click.option("--to", "revision", type=click.IntRange(min=1), required=True, help="The revision to read.")
 @click.option("--schema", help="For tables in PostgreSQL: schema of the readers' views; created if missing.")
@@ -220,9 +221,9 @@ def switch(
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
+@setting("kafka.bootstrap", "The brokers of the pipelines.")
 @click.argument("pipeline", metavar="NAME")
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
+@json_option("one JSON object")
 @click.pass_context
 def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
     """Show the revisions of a pipeline: which ones run, how far behind they are, and which one is read.
@@ -242,14 +243,11 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
         _PAUSE.wait(_RATE_SECONDS)
         now = read_topology(kafka, epoch_ms(SystemClock().now()))
     found = revision_status(earlier, now, pipeline, read)
-    if as_json:
-        click.echo(msgspec.json.encode({"pipeline": pipeline, "revisions": found}))
-    else:
-        show_status(Output(), found)
+    Output().report({"pipeline": pipeline, "revisions": found}, status_lines(found), as_json=as_json)
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
+@setting("kafka.bootstrap", "The brokers of the pipelines.")
 @click.argument("pipeline", metavar="NAME")
 @click.option(
     "--revision", "number", type=click.IntRange(min=1), required=True, help="The revision to remove."
@@ -289,8 +287,8 @@ def retire(ctx: click.Context, pipeline: str, number: int, keep_for: float, yes:
         remove_pipeline(settings, log, gone.pipeline, Output(), done="retired", yes=yes)
 
 
-def show_status(output: Output, revisions: Sequence[RevisionStatus]) -> None:
-    """Prints the revisions of a pipeline for people: a line each."""
+def status_lines(revisions: Sequence[RevisionStatus]) -> list[str]:
+    """Writes the revisions of a pipeline for people: a line each."""
     head = ("revision", "pipeline", "state", "shows", "behind", "caught up in", "read by")
     rows = [
         (
@@ -304,7 +302,7 @@ def show_status(output: Output, revisions: Sequence[RevisionStatus]) -> None:
         )
         for each in revisions
     ]
-    output.table([head, *rows])
+    return aligned([head, *rows])
 
 
 def _seconds(milliseconds: int | None) -> str:
@@ -312,7 +310,7 @@ def _seconds(milliseconds: int | None) -> str:
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
+@setting("kafka.bootstrap", "The brokers of the pipelines.")
 @click.argument("pipeline", metavar="NAME")
 @click.option("--to", "revision", type=click.IntRange(min=2), required=True, help="The new revision.")
 @click.option("--schema", help="For tables in PostgreSQL: schema of the readers' views.")

@@ -1,29 +1,34 @@
-"""``slackwater run``."""
+"""``slackwater run``, and ``slackwater archive-classes``, which lets runs start faster."""
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from prometheus_client import CollectorRegistry
 
 from slackwater.cli.pipeline_folders import pipeline_folder
-from slackwater.cli.run_pages import answering, run_registry
 from slackwater.command.connect_rest import ConnectRest
-from slackwater.command.conversion import servers
-from slackwater.command.invocation import required, setting, start_command
-from slackwater.command.listening import http_settings
+from slackwater.command.invocation import required, servers, setting, start_command
+from slackwater.command.listening import HttpSettings, http_settings
 from slackwater.command.output import Output, show_findings
+from slackwater.observe.exposition import make_registry
 from slackwater.observe.stopping import stop_on_signals
 from slackwater.observe.telemetry import sending_telemetry
-from slackwater.protocol import format_position, user_cache
+from slackwater.protocol import InputError, format_position, user_cache
 from slackwater.protocol.log_fields import set_log_fields
+from slackwater.protocol.metrics import RUN_METRICS
 from slackwater.settings.model import RunOptions, Settings
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
-    from slackwater.pipeline import BatchProgress, RunSettings
+    from starlette.routing import Route
+
+    from slackwater.pipeline import BatchProgress, RunMonitor, RunSettings
     from slackwater.pipeline.connector_check import AskConnect
 
 _ANSWER = timedelta(seconds=5)
@@ -33,48 +38,35 @@ SHOWN_SECONDS = 0.001
 
 @click.command()
 @click.argument("pipeline", metavar="DIR")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of source and output.")
-@setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
+@setting("kafka.bootstrap", "The brokers of source and output.")
+@setting("redis.url", "redis://host:port, where the sidecar publishes.")
+@setting("postgres.url", "The source database, to watch its catalogue; secret.")
+@setting("run.checkpoint", "Location of the state: a folder, or s3://…")
+@setting("connect.url", "Kafka Connect, where the connector runs: a wrong configuration is refused.")
+@setting("run.available_now", "Process what exists now, then stop.", "--available-now", is_flag=True)
 @setting(
-    "postgres.url",
-    "--postgres-url",
-    metavar="URL",
-    help="The source database, to watch its catalogue; secret.",
-)
-@setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Location of the state: a folder, or s3://…")
-@setting(
-    "connect.url",
-    "--connect-url",
-    metavar="URL",
-    help="Kafka Connect, where the connector runs: a wrong configuration is refused.",
-)
-@setting("run.available_now", "--available-now", is_flag=True, help="Process what exists now, then stop.")
-@setting(
-    "run.master",
-    "--master",
-    metavar="URL",
-    help="Spark master.  [default: Spark's configuration, else local[*]]",
+    "run.master", "Spark master.  [default: Spark's configuration, else local[*]]", "--master", metavar="URL"
 )
 @setting(
     "run.max_events_per_batch",
+    "Size at which a batch is closed, in change events; no transaction is split.  [default: 400000]",
     "--max-events-per-batch",
     type=int,
     metavar="N",
-    help="Size at which a batch is closed, in change events; no transaction is split.  [default: 400000]",
 )
 @setting(
     "run.accept_changed_output",
+    "Continue with outputs that lost documents or were changed; see docs/runbooks.md#output-changed.",
     "--accept-changed-output",
     is_flag=True,
-    help="Continue with outputs that lost documents or were changed; see docs/runbooks.md#output-changed.",
 )
 @setting(
     "run.allow_missing_tables",
+    "Treat declared tables without a topic as empty, instead of refusing to run.",
     "--allow-missing-tables",
     is_flag=True,
-    help="Treat declared tables without a topic as empty, instead of refusing to run.",
 )
-@setting("run.http", "--http", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz.")
+@setting("run.http", "Serve /metrics, /healthz and /readyz.", "--http", metavar="HOST:PORT")
 @click.option(
     "--copy-state-of",
     metavar="DIR",
@@ -186,7 +178,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
 
     run = settings.run
     options = {each.name: getattr(run, each.name) for each in fields(RunOptions)}
-    required(run.checkpoint, "run.checkpoint", "--checkpoint", "where the state is kept")
+    required(run.checkpoint, "run.checkpoint", "where the state is kept")
     return RunSettings(
         **options,
         servers=servers(settings, "where source and output are"),
@@ -234,3 +226,87 @@ def default_index_root(environment: Mapping[str, str]) -> Path | None:
     except OSError:
         return None
     return root if os.access(root, os.W_OK) else None
+
+
+def run_registry(monitor: "RunMonitor") -> CollectorRegistry:
+    """Returns a registry with the metrics of a run; any thread may ask it."""
+    return make_registry(RUN_METRICS, monitor.read)
+
+
+def run_routes(monitor: "RunMonitor", silent_after: timedelta) -> "list[Route]":
+    """Returns the pages of a run, which is not healthy when it has taken no step for longer than this."""
+    from slackwater.command.http_server import service_routes
+
+    return service_routes(
+        run_registry(monitor),
+        silent=lambda: {monitor.pipeline: monitor.silent_seconds},
+        blocked_after=silent_after,
+        not_ready=lambda: {monitor.pipeline: monitor.not_ready()},
+    )
+
+
+@contextmanager
+def answering(
+    http: HttpSettings | None, monitor: "RunMonitor", silent_after: timedelta
+) -> Iterator[str | None]:
+    """Answers while the block lasts, and counts what is logged meanwhile.
+
+    Args:
+        http: Where, and who is answered; None: nobody is.
+        monitor: What is measured of the run.
+        silent_after: The run is not healthy when it has taken no step for longer.
+
+    Yields:
+        The address with the port that was chosen; None if nobody is answered.
+
+    Raises:
+        ConfigError: the address is malformed, in use or not this machine's, or a certificate cannot be
+            used.
+    """
+    if http is None:
+        yield None
+        return
+    from slackwater.command.http_server import HttpServer  # which takes a while to import
+
+    server = HttpServer(run_routes(monitor, silent_after), http)
+    counting = _Counting(monitor)
+    logging.getLogger().addHandler(counting)
+    server.start()
+    try:
+        yield server.address
+    finally:
+        logging.getLogger().removeHandler(counting)
+        server.close()
+
+
+class _Counting(logging.Handler):
+    def __init__(self, monitor: "RunMonitor") -> None:
+        super().__init__(logging.WARNING)
+        self._monitor = monitor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._monitor.count_log_record(record)
+
+
+@click.command("archive-classes")
+@click.pass_context
+def archive_classes(ctx: click.Context) -> None:
+    """Halve the CPU time that pipelines on this machine need to start.
+
+    Starts Spark once and stores the classes that Java loaded (180 MB) in slackwater/spark in the user's cache
+    folder. This takes up to a minute. From then on, `slackwater run` with a local master uses them until
+    Spark or Java is replaced. Then run this command again. It does nothing if the classes are already stored.
+    Set `run.class_archive = false` to run without them.
+
+    \b
+    Example, when you build an image: run it as the user that will run the pipeline
+      slackwater archive-classes
+    """
+    from slackwater.pipeline import default_class_archives, make_class_archive
+
+    start_command(ctx)
+    archives = default_class_archives(os.environ)
+    if archives is None:
+        problem = "this account has no home folder, and neither SLACKWATER_CACHE nor XDG_CACHE_HOME is set"
+        raise InputError(f"the archive of Spark's classes could not be created: {problem}")
+    Output().line(str(make_class_archive(archives)))

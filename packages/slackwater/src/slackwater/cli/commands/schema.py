@@ -178,8 +178,7 @@ def check(ctx: click.Context, pipeline: str) -> None:
     faults += shared
     keyed = [table.name for table in there if not list(key_faults(table, keys[table.name]))]
     found = [*differences(plan, sql.catalog, database, apart, keyed), *uncaptured(plan, faults, apart)]
-    for line in difference_lines(definition.name, definition.revision, found):
-        output.line(line)
+    output.lines(difference_lines(definition.name, definition.revision, found))
     ctx.exit(1 if affected(found) else 0)
 
 

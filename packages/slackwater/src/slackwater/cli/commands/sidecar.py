@@ -8,8 +8,7 @@ from importlib.metadata import version
 import click
 
 from slackwater.cli.control.server import control_plane
-from slackwater.command.conversion import redis_settings, servers, sources_of
-from slackwater.command.invocation import setting, start_command
+from slackwater.command.invocation import redis_settings, servers, setting, sources_of, start_command
 from slackwater.command.listening import http_settings
 from slackwater.command.options import general_options
 from slackwater.command.output import Output
@@ -60,33 +59,23 @@ _OPTIONS = (
     click.option(
         "--source", "sources", multiple=True, metavar="NAME", help="A connector's topic.prefix; repeatable."
     ),
-    setting(
-        "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers that Debezium writes to."
-    ),
-    setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, for cuts and markers."),
-    setting("timeline", "--timeline", type=int, help="Raise it when LSNs start over.  [default: 1]"),
-    setting("connect.url", "--connect-url", metavar="URL", help="Kafka Connect, to watch the connector."),
-    setting(
-        "sidecar.http", "--http", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz and /status."
-    ),
-    setting(
-        "control.listen", "--control", metavar="HOST:PORT", help="Serve the control plane's page and API."
-    ),
-    setting("sidecar.evidence", "--evidence", metavar="TABLE=KIND,…", help="counts, overtaken or offsets."),
-    setting("sidecar.topics", "--topics", metavar="TABLE=TOPIC,…", help="Tables with renamed topics."),
-    setting(
-        "sidecar.transaction_topic", "--transaction-topic", metavar="TOPIC", help="Topic with BEGIN and END."
-    ),
+    setting("kafka.bootstrap", "The brokers that Debezium writes to."),
+    setting("redis.url", "redis://host:port, for cuts and markers."),
+    setting("timeline", "Raise it when LSNs start over.  [default: 1]"),
+    setting("connect.url", "Kafka Connect, to watch the connector."),
+    setting("sidecar.http", "Serve /metrics, /healthz, /readyz and /status.", "--http", metavar="HOST:PORT"),
+    setting("control.listen", "Serve the control plane's page and API.", "--control", metavar="HOST:PORT"),
+    setting("sidecar.evidence", "counts, overtaken or offsets.", "--evidence", metavar="TABLE=KIND,…"),
+    setting("sidecar.topics", "Tables with renamed topics.", "--topics", metavar="TABLE=TOPIC,…"),
+    setting("sidecar.transaction_topic", "Topic with BEGIN and END.", "--transaction-topic", metavar="TOPIC"),
     setting(
         "sidecar.barrier_interval",
+        "All pipelines end a batch this often; 0: never.  [default: 1]",
         "--barrier-interval",
         type=float,
         metavar="SECONDS",
-        help="All pipelines end a batch this often; 0: never.  [default: 1]",
     ),
-    setting(
-        "sidecar.workers", "--workers", type=int, metavar="N", help="Processes per source.  [default: 1]"
-    ),
+    setting("sidecar.workers", "Processes per source.  [default: 1]", "--workers", type=int, metavar="N"),
 )
 
 

@@ -9,8 +9,7 @@ import click
 
 from slackwater.cli.decisions import Decision, damage_at, decisions_in, plan_skip, plan_timeline, refusal_in
 from slackwater.cli.doctor.examination import Sources, examine, open_sources
-from slackwater.command.conversion import lsn_of
-from slackwater.command.invocation import Command, required, setting, start_command
+from slackwater.command.invocation import Command, lsn_of, required, setting, start_command
 from slackwater.command.output import Output, aligned
 from slackwater.control import known_pipelines
 from slackwater.cuts import CompactedTopicUnavailableError, FrontierStatus
@@ -42,12 +41,12 @@ def source() -> None:
 
 def _of_a_source(command: Command) -> Command:
     """Adds the flags that every command here has."""
-    for path, flag, metavar, text in (
-        ("redis.url", "--redis-url", "URL", "redis://host:port, where the sidecar publishes."),
-        ("kafka.bootstrap", "--bootstrap", "HOST:PORT", "The brokers that Debezium writes to."),
-        ("source", "--source", "NAME", "The connector's topic.prefix."),
+    for path, meaning in (
+        ("redis.url", "redis://host:port, where the sidecar publishes."),
+        ("kafka.bootstrap", "The brokers that Debezium writes to."),
+        ("source", "The connector's topic.prefix."),
     ):
-        command = setting(path, flag, metavar=metavar, help=text)(command)
+        command = setting(path, meaning)(command)
     return command
 
 
@@ -64,8 +63,7 @@ def show(ctx: click.Context) -> None:
     with _opened(ctx) as sources:
         name = sources.topics.source
         status = sources.store.status(name)
-        for line in _show_lines(name, sources.log.newest(), status, decisions_in(sources.log)):
-            Output().line(line)
+        Output().lines(_show_lines(name, sources.log.newest(), status, decisions_in(sources.log)))
 
 
 @source.command()
@@ -98,8 +96,7 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     with _opened(ctx) as sources:
         facts = examine(sources)
         plan = plan_skip(facts, lsn, refusal_in(sources.log))
-        for line in plan.lines():
-            output.line(line)
+        output.lines(plan.lines())
         _confirm("Skip them?", yes=yes)
         _record(sources, plan.decision(epoch_ms(sources.clock.now()), _who(), reason), output)
 
@@ -127,12 +124,10 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
     with _opened(ctx) as sources:
         facts = examine(sources)
         plan = plan_timeline(facts, decisions_in(sources.log), without_snapshot=without_snapshot)
-        for line in plan.lines():
-            output.line(line)
+        output.lines(plan.lines())
         _confirm(f"Begin timeline {plan.timeline}?", yes=yes)
         _record(sources, plan.decision(epoch_ms(sources.clock.now()), _who(), reason), output)
-        for line in _pipeline_lines(facts.source, plan.timeline, _registered(sources)):
-            output.line(line)
+        output.lines(_pipeline_lines(facts.source, plan.timeline, _registered(sources)))
 
 
 @source.command(name="pass-record")
@@ -168,7 +163,7 @@ def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None
 @contextmanager
 def _opened(ctx: click.Context) -> Iterator[Sources]:
     settings = start_command(ctx)
-    name = required(settings.source, "source", "--source", "which source")
+    name = required(settings.source, "source", "which source")
     with open_sources(settings, name) as sources:
         yield sources
 

@@ -10,7 +10,7 @@ import click
 
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.command.invocation import required, setting, start_command
-from slackwater.command.output import Output, aligned
+from slackwater.command.output import Output, aligned, json_option
 from slackwater.engine.state.contents import name_kinds, show_key
 from slackwater.engine.state.inspection import (
     BucketState,
@@ -35,7 +35,7 @@ SHOWN = 5
 
 @click.command()
 @click.argument("place", metavar="DIR")
-@setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Location of the state: a folder, or s3://…")
+@setting("run.checkpoint", "Location of the state: a folder, or s3://…")
 @click.option(
     "--contents", is_flag=True, help="Read everything to count keys and rows and find the largest keys."
 )
@@ -44,7 +44,7 @@ SHOWN = 5
 @click.option(
     "--top", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="Length of rankings."
 )
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
+@json_option("one JSON object")
 @click.pass_context
 def state(
     ctx: click.Context, place: str, contents: bool, check: bool, key: str | None, top: int, as_json: bool
@@ -73,7 +73,7 @@ def state(
     found = find_state(store)
     if wanted is not None and plan is not None:
         rows = kept_rows(store, found, plan, wanted, buckets=target.known_buckets())
-        _print(output, keys_json(rows) if as_json else key_lines(rows))
+        output.report(keys_json(rows), key_lines(rows), as_json=as_json)
         return
     report = StateReport(
         checkpoint=store.address,
@@ -83,7 +83,7 @@ def state(
         damage=list(find_damage(store, found.state)) if check else None,
     )
     known = plan if plan is not None and found.is_of(plan) else None
-    _print(output, state_json(report, known, top) if as_json else state_lines(report, known, top))
+    output.report(state_json(report, known, top), state_lines(report, known, top), as_json=as_json)
     if report.damage:
         ctx.exit(1)
 
@@ -169,18 +169,10 @@ def _target(ctx: click.Context, place: str) -> _Target:
         identity = checkpoint.identity()
         return _Target(checkpoint, None if identity is None else identity.buckets, None)
     definition = load_pipeline(pipeline_folder(place))
-    address = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where its state is")
+    address = required(run.checkpoint, "run.checkpoint", "where its state is")
     checkpoint = Checkpoint(revision_checkpoint(address, definition.revision), run.spark_conf)
     identity = checkpoint.identity()
     return _Target(checkpoint, definition.buckets if identity is None else identity.buckets, definition.plan)
-
-
-def _print(output: Output, text: str | Sequence[str]) -> None:
-    if isinstance(text, str):
-        click.echo(text)
-        return
-    for line in text:
-        output.line(line)
 
 
 def state_lines(report: StateReport, plan: EnginePlan | None, top: int) -> list[str]:

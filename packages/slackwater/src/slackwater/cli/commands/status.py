@@ -9,9 +9,8 @@ import msgspec
 
 from slackwater.cli.pipelines import pipeline_table, read_topology
 from slackwater.cli.signs import ANSWERS_WITHIN, cause_lines, reported_status, signs_of
-from slackwater.command.conversion import kafka_settings, redis_settings
-from slackwater.command.invocation import required, setting, start_command
-from slackwater.command.output import Output, ago, aligned
+from slackwater.command.invocation import kafka_settings, redis_settings, required, setting, start_command
+from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.control import ComponentKind, DelayCause, PipelineNode, fault_of_run, faults_of_source
 from slackwater.cuts import FrontierState, FrontierStatus, MarkerStore, RedisMarkerStore
 from slackwater.protocol import (
@@ -27,11 +26,11 @@ from slackwater.settings.model import Settings
 
 
 @click.command()
-@setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.")
-@setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers; omit to hide pipelines.")
-@setting("timeline", "--timeline", type=int, help="Timeline of the source.  [default: 1]")
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
+@setting("source", "The connector's topic.prefix.")
+@setting("redis.url", "redis://host:port, where the sidecar publishes.")
+@setting("kafka.bootstrap", "The brokers; omit to hide pipelines.")
+@setting("timeline", "Timeline of the source.  [default: 1]")
+@json_option("one JSON object")
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show the status of a source: frontier, state, delay, open transactions, pipelines.
@@ -53,7 +52,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     docs/glossary.md explains the terms, and docs/sidecar.md how the frontier advances.
     """
     settings = start_command(ctx)
-    source = required(settings.source, "source", "--source", "which source to show")
+    source = required(settings.source, "source", "which source to show")
     redis = redis_settings(settings, "where the sidecar publishes")
     store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
     now, output = SystemClock().now(), Output()
@@ -70,8 +69,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
         why = f"not known: {problem}" if problem else "not shown, because --bootstrap is not set"
         shown = [f"pipelines: {why}"] if pipelines is None else pipeline_table(pipelines, epoch_ms(now))
         blamed = ["", *cause_lines(found.causes)] if found.causes else []
-        for line in (*lines, "", *shown, *blamed):
-            output.line(line)
+        output.lines((*lines, "", *shown, *blamed))
     ctx.exit(0 if found.is_well else 1)
 
 

@@ -11,9 +11,8 @@ import click
 from slackwater.cli.pipelines import open_pipeline_log
 from slackwater.cli.topics import known_topics
 from slackwater.client import Commit, ConsumerSettings, OutputTopics, TransactionalConsumer
-from slackwater.command.conversion import kafka_settings
-from slackwater.command.invocation import setting, start_command
-from slackwater.command.output import Output
+from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.output import Output, json_option
 from slackwater.control import known_runs
 from slackwater.observe.stopping import stop_on_signals
 from slackwater.protocol import InputError, KafkaSettings, RegisteredView, format_position, from_epoch_ms
@@ -25,10 +24,10 @@ _KAFKA = "kafka"
 
 @click.command()
 @click.argument("view", metavar="VIEW")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers.")
+@setting("kafka.bootstrap", "The brokers.")
 @click.option("--from-beginning", is_flag=True, help="Start with the first existing commit.")
 @click.option("--commits", type=click.IntRange(min=1), metavar="N", help="Stop after N commits.")
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object per commit.")
+@json_option("one JSON object per commit")
 @click.pass_context
 def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | None, as_json: bool) -> None:
     """Show the changes of each commit to a view as they become visible.
@@ -66,8 +65,7 @@ def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | Non
                 continue
             shown += 1
             changes = [(record.key(), record.value()) for record in transaction]
-            for line in commit_lines(transaction.commit, changes, as_json=as_json):
-                output.line(line)
+            output.lines(commit_lines(transaction.commit, changes, as_json=as_json))
     ctx.exit(stop.exit_code)
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from slackwater.command.tokens import Role, new_token
+from slackwater.command.listening import Role, new_token
 
 
 @click.command()

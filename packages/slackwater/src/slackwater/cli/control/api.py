@@ -1,50 +1,56 @@
 """The routes of the control plane: what is asked under /api/v1, and the page that asks it.
 
-Each route says in :data:`ROUTES` what it answers and who may ask; the OpenAPI document is made of that. What
+Each method of :class:`Routes` declares a route; the OpenAPI document has its name, docstring and types. What
 an answer holds is computed elsewhere, by what the commands use, too.
 """
 
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 import msgspec
+from prometheus_client import generate_latest
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from slackwater.cli.control.metrics import write_metrics
-from slackwater.cli.control.requests import (
+from slackwater.cli.control.picture import (
     DecisionAnswer,
     DecisionRequest,
     LeaseRequest,
     SwitchAnswer,
     SwitchRequest,
 )
-from slackwater.cli.doctor.report import SourceReport
-from slackwater.cli.readers import RevisionStatus
+from slackwater.cli.doctor.facts import SourceReport
+from slackwater.cli.revisions import RevisionStatus
 from slackwater.command.http_server import JSON, PROMETHEUS, Problem, problem, refused, response_headers
-from slackwater.command.tokens import Client, Role
+from slackwater.command.listening import Client, Role
 from slackwater.control import (
+    ComponentKind,
     DelayCourse,
     Delays,
     LeaseStanding,
+    LeaseState,
     PipelineNode,
+    PipelineState,
     Sharing,
     SourceNode,
     SourceSnapshot,
     Topology,
     find_equal_stages,
 )
-from slackwater.protocol import InputError, SlackwaterError
+from slackwater.observe.exposition import Samples, make_registry
+from slackwater.protocol import InputError, SlackwaterError, metrics
+from slackwater.protocol.metrics import Metric
 
 _log = logging.getLogger(__name__)
 
@@ -115,9 +121,9 @@ class Answered:
     """The type of what it answers."""
     name: str
     """The method of :class:`Routes`."""
-    body: Any = None
+    body: Any
     """The type of what it is given; None: nothing."""
-    role: Role = Role.VIEWER
+    role: Role
     """Who may ask."""
 
     @property
@@ -126,93 +132,30 @@ class Answered:
         return "GET" if self.body is None else "POST"
 
 
-ROUTES = (
-    Answered(
-        path="/topology",
-        summary="Sources, pipelines, views, and how they are linked",
-        answer=Topology,
-        name="topology",
-    ),
-    Answered(
-        path="/sources",
-        summary="Every source, with its newest cut",
-        answer=tuple[SourceNode, ...],
-        name="sources",
-    ),
-    Answered(
-        path="/sources/{source}",
-        summary="The doctor's findings for a source, its frontier and open transactions. Takes seconds",
-        answer=SourceReport,
-        name="source",
-    ),
-    Answered(
-        path="/pipelines",
-        summary="Every pipeline, running or not",
-        answer=tuple[PipelineNode, ...],
-        name="pipelines",
-    ),
-    Answered(path="/pipelines/{pipeline:path}", summary="One pipeline", answer=PipelineNode, name="pipeline"),
-    Answered(
-        path="/delays",
-        summary="The delay of each view, by component, and its cause",
-        answer=Delays,
-        name="delays",
-    ),
-    Answered(
-        path="/delays/history/{pipeline:path}",
-        summary="How late the views of a pipeline were in the last hours, as recorded by this process",
-        answer=DelayCourse,
-        name="delay_history",
-    ),
-    Answered(
-        path="/sharing",
-        summary="Which pipelines of a source compute and keep the same, and what merging them would save",
-        answer=Sharing,
-        name="sharing",
-    ),
-    Answered(
-        path="/snapshots",
-        summary="The commit at which all pipelines of a source can be read together, and which one is behind",
-        answer=tuple[SourceSnapshot, ...],
-        name="snapshots",
-    ),
-    Answered(
-        path="/leases",
-        summary="The active leases of readers, and whether their pipelines hold them",
-        answer=tuple[LeaseStanding, ...],
-        name="leases",
-    ),
-    Answered(
-        path="/leases/{lease}",
-        summary="End a lease",
-        answer=tuple[LeaseStanding, ...],
-        name="end_lease",
-        body=LeaseRequest,
-        role=Role.OPERATOR,
-    ),
-    Answered(
-        path="/sources/{source}/decisions",
-        summary="Make a decision for a source: skip transactions, or begin a new timeline",
-        answer=DecisionAnswer,
-        name="decide",
-        body=DecisionRequest,
-        role=Role.OPERATOR,
-    ),
-    Answered(
-        path="/revisions/{pipeline}",
-        summary="The revisions of a pipeline, their progress, and which one readers read",
-        answer=tuple[RevisionStatus, ...],
-        name="revisions",
-    ),
-    Answered(
-        path="/revisions/{pipeline}/switch",
-        summary="Switch readers of a pipeline to another revision",
-        answer=SwitchAnswer,
-        name="switch",
-        body=SwitchRequest,
-        role=Role.OPERATOR,
-    ),
-)
+ROUTES: list[Answered] = []
+"""In the order of the methods of :class:`Routes`."""
+Method = TypeVar("Method", bound=Callable[..., object])
+
+
+def _route(path: str) -> Callable[[Method], Method]:
+    """Declares a method to be a route: its docstring is the summary, its types those of answer and body.
+
+    Only operators may ask routes that are given a body, since these decide.
+    """
+
+    def declare(method: Method) -> Method:
+        types = get_type_hints(method)
+        body = types.get("body")
+        role = Role.VIEWER if body is None else Role.OPERATOR
+        summary = (method.__doc__ or "").removesuffix(".")
+        ROUTES.append(
+            Answered(
+                path=path, summary=summary, answer=types["return"], name=method.__name__, body=body, role=role
+            )
+        )
+        return method
+
+    return declare
 
 
 class Routes:
@@ -221,69 +164,83 @@ class Routes:
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
 
+    @_route("/topology")
     def topology(self, _: Client) -> Topology:
-        """Returns the picture."""
+        """Sources, pipelines, views, and how they are linked."""
         return self._picture.topology()
 
+    @_route("/sources")
     def sources(self, _: Client) -> tuple[SourceNode, ...]:
-        """Returns the sources of the picture."""
+        """Every source, with its newest cut."""
         return self._picture.topology().sources
 
+    @_route("/sources/{source}")
     def source(self, _: Client, source: str) -> SourceReport:
-        """Returns what the doctor says of a source."""
+        """The doctor's findings for a source, its frontier and open transactions. Takes seconds."""
         self._known_source(source)
         return self._picture.report(source)
 
+    @_route("/pipelines")
     def pipelines(self, _: Client) -> tuple[PipelineNode, ...]:
-        """Returns the pipelines of the picture."""
+        """Every pipeline, running or not."""
         return self._picture.topology().pipelines
 
+    @_route("/pipelines/{pipeline:path}")
     def pipeline(self, _: Client, pipeline: str) -> PipelineNode:
-        """Returns one pipeline of the picture."""
+        """One pipeline."""
         for node in self._picture.topology().pipelines:
             if node.name == pipeline:
                 return node
         raise _unknown("pipeline", pipeline)
 
+    @_route("/delays")
     def delays(self, _: Client) -> Delays:
-        """Returns how late each view of the picture is."""
+        """The delay of each view, by component, and its cause."""
         return self._picture.delays()
 
+    @_route("/delays/history/{pipeline:path}")
     def delay_history(self, _: Client, pipeline: str) -> DelayCourse:
-        """Returns how late the views of a pipeline were."""
+        """How late the views of a pipeline were in the last hours, as recorded by this process."""
         return self._picture.delay_history(pipeline)
 
+    @_route("/sharing")
     def sharing(self, _: Client) -> Sharing:
-        """Returns what pipelines of the picture compute twice."""
+        """Which pipelines of a source compute and keep the same, and what merging them would save."""
         return find_equal_stages(self._picture.topology())
 
+    @_route("/snapshots")
     def snapshots(self, _: Client) -> tuple[SourceSnapshot, ...]:
-        """Returns at which commit the pipelines of each source can be read together."""
+        """The commit at which all pipelines of a source can be read together, and which one is behind."""
         return self._picture.snapshots()
 
+    @_route("/leases")
     def leases(self, _: Client) -> tuple[LeaseStanding, ...]:
-        """Returns the leases that are not over."""
+        """The active leases of readers, and whether their pipelines hold them."""
         return self._picture.leases()
 
+    @_route("/leases/{lease}")
     def end_lease(self, _: Client, lease: str, body: LeaseRequest) -> tuple[LeaseStanding, ...]:
-        """Ends a lease; returns those that are left."""
+        """End a lease."""
         del body  # it can say nothing else
         if not self._picture.end_lease(lease):
             raise _unknown("lease", lease)
         return self._picture.leases()
 
+    @_route("/sources/{source}/decisions")
     def decide(self, client: Client, source: str, body: DecisionRequest) -> DecisionAnswer:
-        """Records a decision about a source, or says what it would do."""
+        """Make a decision for a source: skip transactions, or begin a new timeline."""
         self._known_source(source)
         return self._picture.decide(source, body, client.name)
 
+    @_route("/revisions/{pipeline}")
     def revisions(self, _: Client, pipeline: str) -> tuple[RevisionStatus, ...]:
-        """Returns the revisions of a pipeline, named without one."""
+        """The revisions of a pipeline, their progress, and which one readers read."""
         self._known_pipeline(pipeline)
         return self._picture.revisions(pipeline)
 
+    @_route("/revisions/{pipeline}/switch")
     def switch(self, _: Client, pipeline: str, body: SwitchRequest) -> SwitchAnswer:
-        """Lets readers of a pipeline read another revision."""
+        """Switch readers of a pipeline to another revision."""
         self._known_pipeline(pipeline)
         return self._picture.switch(pipeline, body)
 
@@ -486,3 +443,49 @@ async def _page(request: Request) -> Response:
         return problem(HTTPStatus.NOT_FOUND, f"no page at /{name}", "the page is at /, the API at /api/v1")
     kind, body = _PAGE[name]
     return _response(body, request, kind)
+
+
+def write_metrics(topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]) -> bytes:
+    """Writes the metrics in Prometheus' text format."""
+    samples = _samples(topology, delays, leases)
+    return generate_latest(make_registry(metrics.CONTROL_METRICS, samples.__getitem__))
+
+
+def _samples(topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]) -> Mapping[Metric, Samples]:
+    return {
+        metrics.PIPELINES: _counted(PipelineState, (each.state for each in topology.pipelines)),
+        metrics.VIEW_DELAY: [
+            ((view.source, view.pipeline, view.view), view.delay_ms / 1000)
+            for view in delays.views
+            if view.delay_ms is not None
+        ],
+        metrics.COMPONENT_DELAY: list(_components(delays)),
+        metrics.DELAY_CAUSES: _counted(ComponentKind, (each.kind for each in delays.causes)),
+        metrics.PIPELINE_EVENTS: [((each.name,), each.run_events) for each in topology.pipelines],
+        metrics.PIPELINE_DOCUMENTS: [((each.name,), each.run_documents) for each in topology.pipelines],
+        metrics.STATE_BYTES: [
+            ((each.name,), sum(each.state_bytes.values())) for each in topology.pipelines if each.state_bytes
+        ],
+        metrics.LEASES: _counted(LeaseState, (each.state for each in leases)),
+    }
+
+
+def _components(delays: Delays) -> Iterator[tuple[tuple[str, str], float]]:
+    known: dict[tuple[str, str], float] = {}
+    for arrival in delays.arrivals:
+        for kind, delay_ms in (
+            (ComponentKind.CONNECTOR, arrival.connector_ms),
+            (ComponentKind.SIDECAR, arrival.sidecar_ms),
+        ):
+            if delay_ms is not None:
+                known[str(kind), arrival.source] = delay_ms / 1000
+    for view in delays.views:
+        for component in view.components:
+            if component.delay_ms is not None:
+                known[str(component.kind), component.name] = component.delay_ms / 1000
+    yield from known.items()
+
+
+def _counted(kinds: Iterable[str], found: Iterable[str]) -> Samples:
+    counts = Counter(found)
+    return [((str(kind),), float(counts[kind])) for kind in kinds]

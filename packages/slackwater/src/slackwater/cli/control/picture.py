@@ -1,19 +1,16 @@
-"""The picture as requests get it: read again when it is asked for and out of date."""
+"""The picture of a cluster, which is read again when a request finds it out of date, and the requests."""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from enum import StrEnum
+from typing import Generic, Literal, TypeVar
 
-from slackwater.cli.control.requests import (
-    DecisionAnswer,
-    DecisionKind,
-    DecisionRequest,
-    SwitchAnswer,
-    SwitchRequest,
-)
+import msgspec
+
 from slackwater.cli.decisions import (
     SkipPlan,
     TimelinePlan,
@@ -24,13 +21,20 @@ from slackwater.cli.decisions import (
 )
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.examination import Sources, examine
-from slackwater.cli.doctor.report import SourceReport, make_report
+from slackwater.cli.doctor.facts import SourceReport, make_report
 from slackwater.cli.pipelines import BarrierReader, topology_of
-from slackwater.cli.readers import RevisionStatus, readers_of, revision_status, switch_readers
-from slackwater.cli.revisions import follow_one_database, one_source, registered_revision
+from slackwater.cli.revisions import (
+    RevisionStatus,
+    follow_one_database,
+    one_source,
+    readers_of,
+    registered_revision,
+    revision_status,
+    switch_readers,
+)
 from slackwater.cli.signs import signs_of_topology
 from slackwater.client import NotVisibleError, end_lease
-from slackwater.command.conversion import kafka_settings, lsn_of
+from slackwater.command.invocation import kafka_settings, lsn_of
 from slackwater.control import (
     DelayCourse,
     DelayHistory,
@@ -56,6 +60,69 @@ from slackwater.protocol import (
 )
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
+
+
+class DecisionKind(StrEnum):
+    """What is decided about a source."""
+
+    SKIP = "skip"
+    """Every transaction up to a commit LSN passes, complete or not."""
+    NEW_TIMELINE = "new-timeline"
+    """Continue where the LSNs went back."""
+
+
+class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A decision about a source, as ``slackwater source skip`` and ``new-timeline`` record it."""
+
+    kind: DecisionKind
+    to_lsn: str = ""
+    """Of a skip: a commit LSN, as PostgreSQL writes it."""
+    without_snapshot: bool = False
+    """Of a new timeline: although no new snapshot was seen."""
+    reason: str = ""
+    """Kept with the decision."""
+    dry_run: bool = False
+    """Only say what it would do."""
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What becomes of a lease: it is ended, as ``slackwater lease end`` does."""
+
+    end: Literal[True]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionAnswer:
+    """What a decision does, or would do."""
+
+    lines: tuple[str, ...]
+    """For people."""
+    cut_log_offset: int | None
+    """Where it is recorded; None: it was not."""
+
+
+class SwitchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A switch of a pipeline's readers, as ``slackwater revise switch`` makes it."""
+
+    revision: int
+    """The revision to be read."""
+    schema: str | None = None
+    """Of tables in PostgreSQL: where the views of readers are."""
+    accept_earlier: bool = False
+    """Also to a revision that is behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchAnswer:
+    """What was switched."""
+
+    pipeline: str
+    """What is read now, with its revision."""
+    commit: str
+    """The commit from which on, timeline and LSN."""
+    before: str | None
+    """What was read before; None: nothing was said about it."""
+
 
 T = TypeVar("T")
 
