@@ -17,8 +17,8 @@ from slackwater.cuts import KafkaCutLog
 from slackwater.dev import DevStack
 from slackwater.protocol import CommittedTransaction, parse_position
 from slackwater.protocol.tracing import PIPELINE_STEPS, SIDECAR_STEPS, TracedTransaction
-from slackwater_lab.otlp import Collector, ReceivedSpan
 from slackwater_lab.programs import Product
+from slackwater_lab.telemetry import Collector, ReceivedSpan
 from slackwater_lab.workloads.workload import repository_pipeline
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
@@ -103,7 +103,7 @@ def test_every_sampled_transaction_has_one_trace_that_adds_up_to_its_delay(
     stack = dev_stack(partitions=2)
     pipeline = repository_pipeline("orders")
     with Collector() as collector, psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
-        monkeypatch.setenv("SLACKWATER_TELEMETRY_OTLP", collector.address)
+        monkeypatch.setenv("SLACKWATER_TELEMETRY_OTLP", collector.url)
         monkeypatch.setenv("SLACKWATER_TELEMETRY_TRACE_RATIO", str(RATIO))
         connection.execute(b"CREATE SCHEMA inventory")
         connection.execute((pipeline / "schema.sql").read_text().encode())

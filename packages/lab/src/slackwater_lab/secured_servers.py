@@ -3,11 +3,15 @@
 Everything goes over TLS, with certificates that are made for the occasion.
 """
 
+import base64
+import json
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from email.message import Message
 from pathlib import Path
 from typing import Any, Self, cast
+from urllib.parse import parse_qs, unquote
 
 import redis
 from confluent_kafka.admin import AdminClient
@@ -18,17 +22,22 @@ from confluent_kafka.admin._scram import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from slackwater.dev import RedisServer
+from slackwater.protocol import SystemClock
 from slackwater.protocol.rights import Right
-from slackwater_lab.certificates import Certificate, certificate
-from slackwater_lab.identity_provider import IdentityProvider
+from slackwater_lab.fakes.http import HttpFake
 from slackwater_lab.servers.stack import NOBODY_SAYS, LabBroker, plain_users, scram_users, token_users
-from slackwater_lab.tls_end import TlsEnd
+from slackwater_lab.tls import Certificate, TlsEnd, certificate
 
 AUDIENCE = "kafka"
 WAYS = ("scram", "tokens", "certificates")
 """How users log in to Kafka."""
+LIFETIME_SECONDS = 3600
+"""Of a token."""
+_KEY_ID = "key-of-the-test"
 _SECONDS = 60.0
 
 
@@ -62,7 +71,7 @@ class SecuredServers:
         keys = folder / "server-keys.pem"
         keys.write_bytes(own.key_path.read_bytes() + own.path.read_bytes())
         self.identity = IdentityProvider(users, AUDIENCE)
-        tokens = token_users(self.identity.keys_url, self.identity.issuer, AUDIENCE)
+        tokens = token_users(self.identity.keys_url, self.identity.url, AUDIENCE)
         files = (keys, self.authority.path)
         self.kafka = LabBroker(
             folder / "kafka",
@@ -213,3 +222,78 @@ def _binding(user: str, right: Right) -> AclBinding:
         AclOperation[right.operation.name],
         AclPermissionType.ALLOW,
     )
+
+
+class IdentityProvider(HttpFake):
+    """Gives clients that know their secret signed tokens, as by OpenID Connect.
+
+    It answers the client credentials grant, and tells with which key tokens are signed.
+
+    Args:
+        clients: Secret by client; a token's subject is its client.
+        audience: Whom tokens are for.
+    """
+
+    def __init__(self, clients: Mapping[str, str], audience: str) -> None:
+        super().__init__()
+        self.audience = audience
+        self._clients = dict(clients)
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+    @property
+    def token_url(self) -> str:
+        """Where clients get tokens."""
+        return f"{self.url}/token"
+
+    @property
+    def keys_url(self) -> str:
+        """Where the key is (JWKS)."""
+        return f"{self.url}/keys"
+
+    def answer(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, object]:
+        """See the base."""
+        del method
+        if path == "/keys":
+            return 200, {"keys": [self._public_key()]}
+        form = {name: texts[0] for name, texts in parse_qs(body.decode()).items()}
+        client, secret = _credentials(headers.get("Authorization", ""), form)
+        if path != "/token" or not secret or self._clients.get(client) != secret:
+            return 401, {"error": "invalid_client"}
+        token = self._token(client)
+        return 200, {"access_token": token, "token_type": "Bearer", "expires_in": LIFETIME_SECONDS}
+
+    def _public_key(self) -> dict[str, str]:
+        numbers = self._key.public_key().public_numbers()
+        return {
+            "kty": "RSA",
+            "use": "sig",
+            "alg": "RS256",
+            "kid": _KEY_ID,
+            "n": _encoded(numbers.n.to_bytes((numbers.n.bit_length() + 7) // 8)),
+            "e": _encoded(numbers.e.to_bytes(3)),
+        }
+
+    def _token(self, client: str) -> str:
+        now = int(SystemClock().now().timestamp())
+        claims = {
+            "iss": self.url,
+            "aud": self.audience,
+            "sub": client,
+            "iat": now,
+            "exp": now + LIFETIME_SECONDS,
+        }
+        head = {"alg": "RS256", "typ": "JWT", "kid": _KEY_ID}
+        signed = ".".join(_encoded(json.dumps(part).encode()) for part in (head, claims))
+        signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        return f"{signed}.{_encoded(signature)}"
+
+
+def _credentials(authorization: str, form: Mapping[str, str]) -> tuple[str, str]:
+    if not authorization.startswith("Basic "):
+        return form.get("client_id", ""), form.get("client_secret", "")
+    client, _, secret = base64.b64decode(authorization[6:]).decode().partition(":")
+    return unquote(client), unquote(secret)
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")

@@ -34,7 +34,7 @@ from slackwater.pipeline import RunMonitor
 from slackwater.protocol import SystemClock
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import ControlSection, HttpSection
-from slackwater_lab.certificates import Certificate, certificate
+from slackwater_lab.tls import Certificate, certificate
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.pages import sidecar_routes
 

@@ -13,8 +13,8 @@ from slackwater.protocol.tracing import TracedTransaction, sidecar_spans
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.loading import load_settings
 from slackwater.settings.model import TelemetrySection
-from slackwater_lab.certificates import Certificate, certificate
-from slackwater_lab.otlp import Collector
+from slackwater_lab.telemetry import Collector
+from slackwater_lab.tls import Certificate, certificate
 
 METRICS = (
     Metric(name="a_total", kind=MetricKind.COUNTER, help="Counts.", labels=("source",)),
@@ -35,7 +35,7 @@ def read(metric: Metric) -> Samples:
 
 
 def settings(collector: Collector) -> TelemetrySection:
-    return TelemetrySection(otlp=collector.address, trace_ratio=1)
+    return TelemetrySection(otlp=collector.url, trace_ratio=1)
 
 
 def test_metrics_are_those_of_the_registry() -> None:
@@ -117,7 +117,7 @@ def test_a_collector_with_tls_that_asks_for_certificate_and_token_gets_everythin
     with Collector(tls, lambda headers: headers.get(header) == value) as collector:
         file = tmp_path / "slackwater.toml"
         file.write_text(
-            f'[telemetry]\notlp = "{collector.address}"\ntrace_ratio = 1\ntoken_file = "token"\n'
+            f'[telemetry]\notlp = "{collector.url}"\ntrace_ratio = 1\ntoken_file = "token"\n'
             f'token_header = "{header}"\nssl_ca = "{authority.path}"\n'
             f'ssl_certificate = "{own.path}"\nssl_key = "{own.key_path}"\n'
         )
@@ -132,9 +132,7 @@ def test_a_collector_whose_certificate_is_not_trusted_gets_nothing(
 ) -> None:
     authority, other = (certificate(tmp_path, name, None) for name in ("authority", "other"))
     with Collector(server_tls(tmp_path, authority)) as collector:
-        send_all(
-            TelemetrySection(otlp=collector.address, trace_ratio=1, token=TOKEN, ssl_ca=Path(other.path))
-        )
+        send_all(TelemetrySection(otlp=collector.url, trace_ratio=1, token=TOKEN, ssl_ca=Path(other.path)))
         assert (collector.metrics, collector.spans) == ([], [])
     assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
     assert TOKEN not in caplog.text
@@ -145,7 +143,7 @@ def test_a_collector_that_asks_for_a_token_refuses_others(
     token: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Collector(admits=lambda headers: headers.get("Authorization") == f"Bearer {TOKEN}") as collector:
-        send_all(TelemetrySection(otlp=collector.address, trace_ratio=1, token=token))
+        send_all(TelemetrySection(otlp=collector.url, trace_ratio=1, token=token))
         assert (collector.metrics, collector.spans) == ([], [])
         assert collector.refused >= 2
     assert "another" not in caplog.text
@@ -154,7 +152,7 @@ def test_a_collector_that_asks_for_a_token_refuses_others(
 def test_a_collector_that_asks_for_a_certificate_refuses_who_has_none(tmp_path: Path) -> None:
     authority = certificate(tmp_path, "authority", None)
     with Collector(server_tls(tmp_path, authority, asks_clients=True)) as collector:
-        send_all(TelemetrySection(otlp=collector.address, trace_ratio=1, ssl_ca=Path(authority.path)))
+        send_all(TelemetrySection(otlp=collector.url, trace_ratio=1, ssl_ca=Path(authority.path)))
         assert (collector.metrics, collector.spans) == ([], [])
 
 

@@ -14,8 +14,7 @@ from slackwater.cuts import (
 )
 from slackwater.dev import RedisServer
 from slackwater.protocol import Cut, PublishedCut
-from slackwater_lab.certificates import Certificate, certificate
-from slackwater_lab.tls_end import TlsEnd
+from slackwater_lab.tls import Certificate, TlsEnd, certificate
 
 pytestmark = pytest.mark.integration
 

@@ -4,11 +4,12 @@ import base64
 import json
 import re
 import threading
+from email.message import Message
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
+
+from slackwater_lab.fakes.http import HttpFake
 
 _BY_ID = re.compile(r"/schemas/ids/(\d+)")
 _SUBJECT = re.compile(r"/subjects/([^/]+)")
@@ -18,8 +19,8 @@ _UNKNOWN_SUBJECT = 40401
 _UNKNOWN_SCHEMA = 40403
 
 
-class RegistryServer:
-    """A registry on loopback; a context manager. Everything in it is gone when it ends.
+class RegistryServer(HttpFake):
+    """A registry, whose content is gone when it ends.
 
     Attributes:
         requests: Paths asked for, in order.
@@ -28,6 +29,7 @@ class RegistryServer:
     """
 
     def __init__(self, *, user: str | None = None, password: str = "") -> None:
+        super().__init__()
         self.requests: list[str] = []
         self.failure: int | None = None
         self.incompatible: dict[str, str] = {}
@@ -35,25 +37,6 @@ class RegistryServer:
         self._authorization = None if user is None else _basic(user, password)
         self._entries: dict[int, dict[str, Any]] = {}
         self._adding = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def schemas(self) -> dict[int, str]:
@@ -82,12 +65,12 @@ class RegistryServer:
             self._entries[number] = entry
             return number
 
-    def answer(self, method: str, path: str, authorization: str | None, body: bytes) -> tuple[int, object]:
-        """HTTP status and document for a request."""
+    def answer(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, object]:
+        """See the base."""
         self.requests.append(path)
         if self.failure is not None:
             return self.failure, {"error_code": self.failure, "message": "told to fail"}
-        if self._authorization is not None and authorization != self._authorization:
+        if self._authorization is not None and headers.get("Authorization") != self._authorization:
             return HTTPStatus.UNAUTHORIZED, {"error_code": 401, "message": "Unauthorized"}
         bare, _, _ = path.partition("?")
         if method == "POST":
@@ -127,29 +110,3 @@ class RegistryServer:
 
 def _basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
-
-
-def _handler(registry: RegistryServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._answer("GET")
-
-        def do_POST(self) -> None:
-            self._answer("POST")
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-        def _answer(self, method: str) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, document = registry.answer(method, self.path, self.headers.get("Authorization"), body)
-            data = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-    return Handler
