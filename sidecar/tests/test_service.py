@@ -27,7 +27,7 @@ from slackwater.protocol import (
 )
 from slackwater_lab.debezium import snapshot_value, transaction_values
 from slackwater_lab.fakes.memory import InMemoryMarkerStore
-from slackwater_lab.fakes.sources import FailingLog
+from slackwater_lab.fakes.sources import WatchedLog
 from slackwater_sidecar import (
     Publisher,
     Sidecar,
@@ -100,7 +100,7 @@ class FakeReader:
             raise SidecarUnavailableError("reading", "h:1", "refused")
 
 
-class SlowLog(FailingLog):
+class SlowLog(WatchedLog):
     """A log that can be away, or take its time."""
 
     clock: Clock

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from slackwater.outputs import SinkStep
-from slackwater_lab.chaos.consumer import APPLIED, GROUPS
+from slackwater_lab.chaos.consumers import APPLIED, GROUPS
 from slackwater_lab.chaos.disturber import Disturber
 from slackwater_lab.chaos.run import ChaosRun, judge, judge_consumers, run_session
 from slackwater_lab.chaos.schedule import Round, text

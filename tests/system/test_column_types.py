@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slackwater_lab.column_types.page import PAGE, page
+from slackwater_lab.column_types.__main__ import PAGE, page
 from slackwater_lab.column_types.trial import OVERRIDES, WRONG, run_trial
 
 if TYPE_CHECKING:

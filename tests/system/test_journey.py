@@ -26,9 +26,9 @@ from slackwater.dev import DevStack
 from slackwater.dev.server import LOOPBACK, free_port
 from slackwater_certify import Connections, Mode, certify, load_specification
 from slackwater_lab.database import current_lsn
-from slackwater_lab.machines import SECONDS, DriverMachine, SparkCluster, shipped_pythons
 from slackwater_lab.programs import Product
 from slackwater_lab.servers import ObjectStore
+from slackwater_lab.servers.spark_cluster import SECONDS, DriverMachine, SparkCluster, shipped_pythons
 from slackwater_lab.telemetry import Prometheus, prometheus_program
 
 # Its parts in the default lane: test_wheels.py, tests/chaos/test_faults.py (a killed run is started again),

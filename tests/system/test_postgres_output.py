@@ -32,7 +32,7 @@ from slackwater_certify import (
     watch_output,
 )
 from slackwater_certify.specification import ViewSpecification
-from slackwater_lab.chaos.control import ControlFolder
+from slackwater_lab.chaos.process import ControlFolder
 from slackwater_lab.database import Writers, create_tables, write_first, write_last
 from slackwater_lab.programs import Product, Program, slackwater_command
 from slackwater_lab.workloads.workload import (

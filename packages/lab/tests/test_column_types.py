@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.sql.postgres import parse_catalog
-from slackwater_lab.column_types.page import PAGE, page
+from slackwater_lab.column_types.__main__ import PAGE, page
 from slackwater_lab.column_types.samples import SAMPLES, Sample
 from slackwater_lab.column_types.trial import EXACT, IDENTITIES, STEPS, Outcome
 

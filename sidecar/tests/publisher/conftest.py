@@ -1,6 +1,6 @@
 import pytest
 
-from slackwater_lab.fakes.sources import OTHER, SOURCE, STATUS, FailingLog, FailingStore, StillClock
+from slackwater_lab.fakes.sources import OTHER, SOURCE, STATUS, FailingStore, StillClock, WatchedLog
 from slackwater_sidecar import Publisher
 
 
@@ -10,8 +10,8 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-def log() -> FailingLog:
-    return FailingLog(SOURCE)
+def log() -> WatchedLog:
+    return WatchedLog(SOURCE)
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def store() -> FailingStore:
 
 
 @pytest.fixture
-def publisher(log: FailingLog, store: FailingStore, clock: StillClock) -> Publisher:
+def publisher(log: WatchedLog, store: FailingStore, clock: StillClock) -> Publisher:
     result = Publisher(SOURCE, log, store, restored_cuts=100, clock=clock)
     result.report(STATUS, [])
     return result
 
 
 @pytest.fixture
-def other(log: FailingLog, store: FailingStore, clock: StillClock) -> Publisher:
+def other(log: WatchedLog, store: FailingStore, clock: StillClock) -> Publisher:
     result = Publisher(SOURCE, log, store, restored_cuts=100, clock=clock)
     result.report(OTHER, [])
     return result

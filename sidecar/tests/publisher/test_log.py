@@ -10,8 +10,8 @@ from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
     STATUS,
-    FailingLog,
     FailingStore,
+    WatchedLog,
     ahead,
     cut,
     held,
@@ -21,7 +21,7 @@ from slackwater_sidecar import Publisher
 
 
 def test_cuts_reach_the_log_and_the_store_with_their_log_offset(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1), cut(2)], STATUS)
 
@@ -30,7 +30,7 @@ def test_cuts_reach_the_log_and_the_store_with_their_log_offset(
 
 
 def test_a_cut_that_the_log_has_not_acknowledged_is_in_no_store(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     log.is_away = True
     publisher.publish([cut(1)], STATUS)
@@ -46,7 +46,7 @@ def test_a_cut_that_the_log_has_not_acknowledged_is_in_no_store(
 
 
 def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_written(
-    publisher: Publisher, log: FailingLog
+    publisher: Publisher, log: WatchedLog
 ) -> None:
     log.is_away = True
     publisher.publish([replace(cut(1), has_incremental_rows=True)], STATUS)
@@ -58,7 +58,7 @@ def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_written
 
 
 def test_an_error_of_the_log_stays_until_everything_is_written(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     log.is_away = True
     publisher.publish([cut(1)], STATUS)
@@ -73,7 +73,7 @@ def test_an_error_of_the_log_stays_until_everything_is_written(
 
 
 def test_a_log_that_was_made_anew_is_not_written_to(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     log.recreate()
@@ -88,7 +88,7 @@ def test_a_log_that_was_made_anew_is_not_written_to(
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_cut_that_went_into_a_log_made_anew_is_the_last_one(
-    publisher: Publisher, log: FailingLog, store: FailingStore, count: int
+    publisher: Publisher, log: WatchedLog, store: FailingStore, count: int
 ) -> None:
     """There was no time to notice before."""
     publisher.publish([cut(lsn + 1) for lsn in range(count)], STATUS)
@@ -101,7 +101,7 @@ def test_a_cut_that_went_into_a_log_made_anew_is_the_last_one(
 
 
 def test_a_log_that_cannot_be_named_for_a_moment_is_no_other_one(
-    publisher: Publisher, log: FailingLog, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher, log: WatchedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(log, "identity", lambda: None)
@@ -114,7 +114,7 @@ def test_a_log_that_cannot_be_named_for_a_moment_is_no_other_one(
 
 
 def test_a_log_that_is_away_is_not_asked_for_its_id(
-    publisher: Publisher, log: FailingLog, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher, log: WatchedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each question may take the time-out, and nothing is read meanwhile."""
     log.is_away = True
@@ -129,7 +129,7 @@ def test_a_log_that_is_away_is_not_asked_for_its_id(
 
 
 def test_before_there_is_a_log_the_store_is_left_alone(
-    log: FailingLog, store: FailingStore, monkeypatch: pytest.MonkeyPatch
+    log: WatchedLog, store: FailingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put_cut(PublishedCut(cut(50), 0), OTHER)
     monkeypatch.setattr(log, "identity", lambda: None)

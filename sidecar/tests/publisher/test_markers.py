@@ -11,9 +11,9 @@ from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
     STATUS,
-    FailingLog,
     FailingStore,
     StillClock,
+    WatchedLog,
     ahead,
     cut,
     shown,
@@ -55,7 +55,7 @@ def others_in(log: InMemoryCutLog) -> list[int]:
 
 
 def test_markers_ahead_of_the_frontier_reach_the_log_and_the_store(
-    publisher: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
+    publisher: Publisher, log: WatchedLog, store: FailingStore, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     publisher.publish_ahead(ahead(4))
@@ -65,7 +65,7 @@ def test_markers_ahead_of_the_frontier_reach_the_log_and_the_store(
 
 
 def test_markers_that_another_sidecar_has_written_are_not_appended_again(
-    publisher: Publisher, other: Publisher, log: FailingLog
+    publisher: Publisher, other: Publisher, log: WatchedLog
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     publisher.publish_ahead(ahead(4))
@@ -77,7 +77,7 @@ def test_markers_that_another_sidecar_has_written_are_not_appended_again(
 
 
 def test_markers_in_the_log_are_read_once(
-    publisher: Publisher, other: Publisher, log: FailingLog, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher, other: Publisher, log: WatchedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
     read = log.records
@@ -96,7 +96,7 @@ def test_markers_in_the_log_are_read_once(
 
 
 def test_markers_of_an_earlier_timeline_do_not_stand_for_those_of_this_one(
-    publisher: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
+    publisher: Publisher, log: WatchedLog, store: FailingStore, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     publisher.publish_ahead(ahead(9))
@@ -112,7 +112,7 @@ def test_markers_of_an_earlier_timeline_do_not_stand_for_those_of_this_one(
 
 
 def test_higher_markers_and_those_of_further_partitions_are_appended(
-    publisher: Publisher, other: Publisher, log: FailingLog
+    publisher: Publisher, other: Publisher, log: WatchedLog
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     publisher.publish_ahead(ahead(4))
@@ -123,7 +123,7 @@ def test_higher_markers_and_those_of_further_partitions_are_appended(
     assert others_in(log) == [4, 5, 5]
 
 
-def test_markers_at_or_below_the_newest_cut_are_no_news(publisher: Publisher, log: FailingLog) -> None:
+def test_markers_at_or_below_the_newest_cut_are_no_news(publisher: Publisher, log: WatchedLog) -> None:
     publisher.publish([cut(4)], STATUS)
     further = replace(ahead(4), markers={("inv.s.new", 0): Marker(4, 4)})
     publisher.publish_ahead(further)
@@ -150,7 +150,7 @@ def test_markers_of_all_partitions_are_put_back_but_none_of_an_earlier_timeline(
 
 
 def test_markers_that_the_log_has_not_taken_are_in_no_store_and_not_lost(
-    publisher: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
+    publisher: Publisher, log: WatchedLog, store: FailingStore, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     log.is_away = True

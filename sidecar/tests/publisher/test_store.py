@@ -12,9 +12,9 @@ from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
     STATUS,
-    FailingLog,
     FailingStore,
     StillClock,
+    WatchedLog,
     cut,
     held,
     logged,
@@ -24,7 +24,7 @@ from slackwater_sidecar import Publisher
 
 
 def test_the_log_goes_on_without_the_store_which_is_filled_when_it_is_back(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     store.is_away = True
@@ -46,7 +46,7 @@ def newest(cut: Cut, log_offset: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("noticed_by", ["report", "publish"])
-def test_an_emptied_store_is_filled_from_the_log(log: FailingLog, noticed_by: str) -> None:
+def test_an_emptied_store_is_filled_from_the_log(log: WatchedLog, noticed_by: str) -> None:
     store = InMemoryMarkerStore()
     publisher = Publisher(SOURCE, log, store, restored_cuts=3)
     publisher.report(STATUS, [])
@@ -62,7 +62,7 @@ def test_an_emptied_store_is_filled_from_the_log(log: FailingLog, noticed_by: st
     assert store.newest(SOURCE, 1) == log.newest()
 
 
-def test_a_new_process_fills_a_store_that_is_behind_the_log(log: FailingLog, store: FailingStore) -> None:
+def test_a_new_process_fills_a_store_that_is_behind_the_log(log: WatchedLog, store: FailingStore) -> None:
     log.append([cut(1), cut(2)])
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
     publisher.resume_from(log.newest())
@@ -73,7 +73,7 @@ def test_a_new_process_fills_a_store_that_is_behind_the_log(log: FailingLog, sto
 
 
 def test_what_stands_at_the_end_of_the_log_is_not_in_it(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     store.put_cut(PublishedCut(cut(50), 1), OTHER)
@@ -84,7 +84,7 @@ def test_what_stands_at_the_end_of_the_log_is_not_in_it(
 
 
 def test_a_store_that_has_everything_is_not_filled_again(
-    publisher: Publisher, log: FailingLog, store: FailingStore, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher, log: WatchedLog, store: FailingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     monkeypatch.setattr(log, "records", lambda *_args, **_named: pytest.fail("the log was read back"))
@@ -95,7 +95,7 @@ def test_a_store_that_has_everything_is_not_filled_again(
     assert held(store) == [1, 2]
 
 
-def test_an_emptied_store_gets_cuts_of_the_newest_timeline_only(log: FailingLog, store: FailingStore) -> None:
+def test_an_emptied_store_gets_cuts_of_the_newest_timeline_only(log: WatchedLog, store: FailingStore) -> None:
     second = [replace(cut(lsn), timeline=2) for lsn in (1, 2)]
     log.append([cut(5), second[0], cut(6), second[1]])
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
@@ -107,7 +107,7 @@ def test_an_emptied_store_gets_cuts_of_the_newest_timeline_only(log: FailingLog,
 
 
 def test_a_store_that_holds_a_late_cut_of_an_earlier_timeline_is_filled_from_the_newest_one(
-    log: FailingLog, store: FailingStore
+    log: WatchedLog, store: FailingStore
 ) -> None:
     """A sidecar that had not heard of the new timeline appended behind it."""
     log.append([cut(5), replace(cut(1), timeline=2), cut(6)])
@@ -123,7 +123,7 @@ def test_a_store_that_holds_a_late_cut_of_an_earlier_timeline_is_filled_from_the
 
 
 def test_a_cut_that_lies_beyond_the_end_of_the_log_is_not_believed(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     """Redis is no authority: whatever it holds, nothing is missing in the log."""
     publisher.publish([cut(1)], STATUS)
@@ -144,7 +144,7 @@ def pretend_to_be_a_copy_of_another(store: InMemoryMarkerStore) -> None:
 
 
 def test_a_copy_of_another_store_is_removed_and_filled_from_the_log(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1), cut(2)], STATUS)
     pretend_to_be_a_copy_of_another(store)
@@ -158,7 +158,7 @@ def test_a_copy_of_another_store_is_removed_and_filled_from_the_log(
 
 
 def test_what_another_log_has_left_in_the_store_is_removed_before_there_is_a_cut(
-    log: FailingLog, store: FailingStore
+    log: WatchedLog, store: FailingStore
 ) -> None:
     store.bind("another log")
     store.put_cut(PublishedCut(cut(50), 0), OTHER)
@@ -170,7 +170,7 @@ def test_what_another_log_has_left_in_the_store_is_removed_before_there_is_a_cut
 
 @pytest.mark.parametrize("noticed_by", ["report", "publish"])
 def test_an_older_copy_of_the_store_is_filled_without_a_hole(
-    publisher: Publisher, log: FailingLog, store: FailingStore, noticed_by: str
+    publisher: Publisher, log: WatchedLog, store: FailingStore, noticed_by: str
 ) -> None:
     publisher.publish([cut(1), cut(2)], STATUS)
     older = copy.deepcopy(store.__dict__)
@@ -200,7 +200,7 @@ def test_a_copy_from_an_earlier_timeline_is_filled_with_the_newest(
     assert shown(publisher, store, clock)["inv.s.a", 0] == Marker(2, 2)
 
 
-def test_filling_a_store_ends_early_when_cuts_are_large(log: FailingLog, store: FailingStore) -> None:
+def test_filling_a_store_ends_early_when_cuts_are_large(log: WatchedLog, store: FailingStore) -> None:
     """It is done by the thread that publishes."""
     large = tuple(CommittedTransaction(n, 1, 5) for n in range(10_000))
     log.append([replace(cut(lsn), transactions=large) for lsn in range(1, 61)])
@@ -253,7 +253,7 @@ FORGED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("forged", FORGED)
 def test_what_somebody_else_wrote_to_the_store_is_removed_and_said(
     publisher: Publisher,
-    log: FailingLog,
+    log: WatchedLog,
     store: FailingStore,
     forged: str,
     clock: StillClock,
@@ -273,7 +273,7 @@ def test_what_somebody_else_wrote_to_the_store_is_removed_and_said(
 
 @pytest.mark.parametrize("forged", FORGED)
 def test_what_somebody_else_wrote_to_the_store_holds_no_cut_back(
-    publisher: Publisher, log: FailingLog, store: FailingStore, forged: str
+    publisher: Publisher, log: WatchedLog, store: FailingStore, forged: str
 ) -> None:
     publisher.publish([cut(1), cut(2)], STATUS)
     store.__dict__.update(FORGED[forged])
@@ -312,7 +312,7 @@ def test_putting_a_store_right_takes_no_more_than_a_fifth_of_the_time(
 
 
 def test_a_cut_at_an_offset_that_was_deleted_is_not_confirmed_by_the_next_one(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1), cut(2)], STATUS)
     log.delete_before(1)

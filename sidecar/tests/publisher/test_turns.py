@@ -9,9 +9,9 @@ from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
     STATUS,
-    FailingLog,
     FailingStore,
     StillClock,
+    WatchedLog,
     cut,
     held,
     logged,
@@ -21,7 +21,7 @@ from slackwater_sidecar.policy import PATIENCE
 
 
 def test_what_another_sidecar_has_written_is_not_appended_again(
-    publisher: Publisher, other: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, other: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1), cut(2), cut(3)], STATUS)
     other.publish([cut(1)], OTHER)
@@ -33,7 +33,7 @@ def test_what_another_sidecar_has_written_is_not_appended_again(
 
 
 def test_rows_of_snapshots_in_cuts_that_another_sidecar_has_written_are_told_with_the_next_one(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     """The other sidecar's cuts of the same commits may end before those rows."""
     publisher.publish([cut(1), cut(2), cut(3)], STATUS)
@@ -56,7 +56,7 @@ def test_rows_of_snapshots_in_cuts_that_another_sidecar_has_written_are_told_wit
 
 
 def test_what_cuts_of_another_sidecar_did_not_tell_is_told_once(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([replace(cut(1), repeated=frozenset({1}))], OTHER)
@@ -69,7 +69,7 @@ def test_what_cuts_of_another_sidecar_did_not_tell_is_told_once(
 
 
 def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_told(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([replace(cut(1), repeated=frozenset({1}))], OTHER)
@@ -82,7 +82,7 @@ def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_told(
 
 
 def test_a_cut_lists_only_what_no_cut_of_another_sidecar_lists(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(1), cut(2)], STATUS)
     transactions = (*cut(1).transactions, *cut(2).transactions, *cut(3).transactions)
@@ -102,7 +102,7 @@ def test_a_cut_lists_only_what_no_cut_of_another_sidecar_lists(
 def test_a_sidecar_is_overruled_where_another_one_has_written_what_is_skipped(
     publisher: Publisher,
     other: Publisher,
-    log: FailingLog,
+    log: WatchedLog,
     clock: StillClock,
     own: Cut,
     *,
@@ -125,7 +125,7 @@ def test_a_sidecar_is_overruled_where_another_one_has_written_what_is_skipped(
 
 
 def test_a_skip_above_what_another_sidecar_has_written_is_published(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([cut(1), replace(cut(2), skipped=(700,))], OTHER)
@@ -138,7 +138,7 @@ def test_a_skip_above_what_another_sidecar_has_written_is_published(
 
 @pytest.mark.parametrize("behind", [[], [cut(3)]], ids=["alone", "with a cut that skips nothing"])
 def test_without_redis_a_sidecar_looks_at_the_log_before_it_writes_what_is_skipped(
-    log: FailingLog, behind: list[Cut]
+    log: WatchedLog, behind: list[Cut]
 ) -> None:
     one, two = (Publisher(SOURCE, log, None, restored_cuts=100) for _ in range(2))
     one.publish([cut(1)], STATUS)
@@ -151,7 +151,7 @@ def test_without_redis_a_sidecar_looks_at_the_log_before_it_writes_what_is_skipp
 
 
 def test_cuts_of_another_timeline_shorten_nothing(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(5)], STATUS)
     begun = replace(cut(7), timeline=2, previous_lsn=0, transactions=cut(3).transactions)
@@ -163,7 +163,7 @@ def test_cuts_of_another_timeline_shorten_nothing(
 
 
 def test_the_newest_cut_of_another_timeline_is_none_of_this_one(
-    publisher: Publisher, other: Publisher, log: FailingLog
+    publisher: Publisher, other: Publisher, log: WatchedLog
 ) -> None:
     publisher.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
@@ -174,7 +174,7 @@ def test_the_newest_cut_of_another_timeline_is_none_of_this_one(
 
 
 def test_cuts_of_a_timeline_that_is_over_are_not_appended(
-    publisher: Publisher, other: Publisher, log: FailingLog
+    publisher: Publisher, other: Publisher, log: WatchedLog
 ) -> None:
     publisher.publish([cut(5)], STATUS)
     publisher.resume_from(None)
@@ -185,7 +185,7 @@ def test_cuts_of_a_timeline_that_is_over_are_not_appended(
 
 
 def test_cuts_are_left_for_a_moment_to_the_sidecar_that_published_last(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([cut(1), cut(2)], OTHER)
@@ -199,7 +199,7 @@ def test_cuts_are_left_for_a_moment_to_the_sidecar_that_published_last(
 
 @pytest.mark.parametrize("asked_by", ["publish", "report"])
 def test_a_sidecar_goes_on_alone_when_the_other_one_is_gone(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock, asked_by: str
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock, asked_by: str
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([cut(2)], OTHER)
@@ -215,7 +215,7 @@ def test_a_sidecar_goes_on_alone_when_the_other_one_is_gone(
 
 
 def test_a_sidecar_that_lost_its_turn_leaves_cuts_to_the_other(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([cut(2)], OTHER)
@@ -228,7 +228,7 @@ def test_a_sidecar_that_lost_its_turn_leaves_cuts_to_the_other(
 
 
 def test_patience_begins_anew_with_each_turn_of_the_other(
-    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([cut(1), cut(2)], OTHER)
@@ -240,7 +240,7 @@ def test_patience_begins_anew_with_each_turn_of_the_other(
 
 
 def test_a_cut_whose_publisher_the_store_does_not_name_is_nobodys_turn(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: WatchedLog, store: FailingStore
 ) -> None:
     log.append([cut(1)])
     store.put_cut(PublishedCut(cut(1), 0), replace(STATUS, sidecar=""))
@@ -249,7 +249,7 @@ def test_a_cut_whose_publisher_the_store_does_not_name_is_nobodys_turn(
     assert logged(log) == [1, 2]
 
 
-def test_two_sidecars_without_redis_both_append(log: FailingLog) -> None:
+def test_two_sidecars_without_redis_both_append(log: WatchedLog) -> None:
     both = [(Publisher(SOURCE, log, None, restored_cuts=100), status) for status in (STATUS, OTHER)]
     for lsn in (1, 2):
         for each, status in both:
@@ -259,7 +259,7 @@ def test_two_sidecars_without_redis_both_append(log: FailingLog) -> None:
 
 
 def test_a_cut_that_the_other_sidecar_appended_before_it_was_killed_is_not_appended_again(
-    publisher: Publisher, other: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, store: FailingStore, clock: StillClock
 ) -> None:
     """It had no time to tell Redis."""
     publisher.publish([cut(1)], STATUS)
@@ -272,7 +272,7 @@ def test_a_cut_that_the_other_sidecar_appended_before_it_was_killed_is_not_appen
 
 
 def test_a_sidecar_that_lost_its_turn_looks_at_the_end_of_the_log_before_it_goes_on(
-    publisher: Publisher, other: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
+    publisher: Publisher, other: Publisher, log: WatchedLog, store: FailingStore, clock: StillClock
 ) -> None:
     """The other one was killed before it told Redis what it had appended."""
     publisher.publish([cut(1)], STATUS)
@@ -288,7 +288,7 @@ def test_a_sidecar_that_lost_its_turn_looks_at_the_end_of_the_log_before_it_goes
 
 
 def test_a_sidecar_that_waits_confirms_each_cut_of_the_other_in_the_log_once(
-    publisher: Publisher, other: Publisher, log: FailingLog, monkeypatch: pytest.MonkeyPatch
+    publisher: Publisher, other: Publisher, log: WatchedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     reads = []

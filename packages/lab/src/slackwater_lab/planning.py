@@ -4,64 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from slackwater.cdc.records.batch import BatchTask
-from slackwater.cuts import (
-    FrontierState,
-    FrontierStatus,
-    LoggedRecord,
-    MarkerStoreUnavailableError,
-    StoredPosition,
-)
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.position import Position
 from slackwater.protocol import AheadMarkers, CommittedTransaction, Marker, PublishedCut
-from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore
-
-STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="a")
-
-
-class Clock:
-    """Moves only when told to."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.seconds
-
-
-class FlakyStore(InMemoryMarkerStore):
-    """A store that can be switched off and counts questions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_away = False
-        self.questions = 0
-
-    def position(self, source: str) -> StoredPosition | None:
-        """See the protocol."""
-        self.questions += 1
-        if self.is_away:
-            raise MarkerStoreUnavailableError("any", "nowhere", "away")
-        return super().position(source)
-
-
-class CountingLog(InMemoryCutLog):
-    """A log that counts looks at its end."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self.looks = 0
-
-    def records(
-        self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
-    ) -> list[LoggedRecord]:
-        """See the protocol."""
-        self.looks += 1
-        return super().records(after_offset, limit=limit, with_cuts=with_cuts)
+from slackwater_lab.fakes.sources import STATUS, FailingStore, StillClock, WatchedLog
 
 
 class World:
@@ -78,16 +27,16 @@ class World:
         required = {"source": "inv", "bootstrap": "b:9092", "tables": "s.a,s.b", "scope": scope.value}
         self.options = SourceOptions.parse(required | options)
         self.scope = scope
-        self.log = CountingLog("inv")
-        self.store = FlakyStore()
-        self.clock = Clock()
+        self.log = WatchedLog("inv")
+        self.store = FailingStore()
+        self.clock = StillClock()
         self.beginning = Position(source="inv", timeline=self.options.timeline, scope=scope)
         self.planner = self.new_planner()
 
     def new_planner(self, *, has_store: bool = True) -> Planner:
         """The planner of a query that was started again."""
         store = self.store if has_store else None
-        feed = Feed(self.options, store=store, log=self.log, monotonic=self.clock)
+        feed = Feed(self.options, store=store, log=self.log, monotonic=self.clock.monotonic)
         return Planner(self.options, feed)
 
     @property

@@ -2,7 +2,7 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
@@ -14,6 +14,8 @@ from slackwater_lab.errors import RunFailedError
 from slackwater_lab.topics import open_consumer, read_to_end
 
 LOOK_SECONDS = 0.05
+_ASK_SECONDS = 0.25
+"""Between two questions to a ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +142,20 @@ class Background(ABC):
         """Runs until ``_stop`` is set."""
 
 
-class Visibility(Background):
-    """Follows the commit records on a thread of its own; while the broker is away it waits for it."""
+@dataclass(frozen=True, slots=True)
+class SeenPosition:
+    """A position of a ledger, and when it was read, in seconds of the monotonic clock."""
 
-    def __init__(self, bootstrap: str, output: str, clock: Clock) -> None:
-        super().__init__("visibility")
-        self._watcher = CommitWatcher(bootstrap, output, clock)
+    commit_lsn: int
+    at: float
 
-    @property
-    def seen(self) -> list[SeenCommit]:
-        """All commit records so far, ascending."""
-        return self._watcher.seen[:]
+
+class OutputWatch(Background):
+    """Follows how far an output has come, on a thread of its own; waits while its server is away."""
+
+    def __init__(self, name: str, seen: Sequence[SeenCommit] | Sequence[SeenPosition]) -> None:
+        super().__init__(name)
+        self._seen = seen
 
     @property
     def newest_lsn(self) -> int:
@@ -160,11 +165,24 @@ class Visibility(Background):
             Exception: what ended the thread.
         """
         self.raise_failure()
-        return self._watcher.newest_lsn
+        return self._seen[-1].commit_lsn if self._seen else 0
 
-    def first_at(self, lsn: int) -> SeenCommit | None:
-        """The commit record that made a commit visible; None: it is not."""
-        return next((commit for commit in self.seen if commit.commit_lsn >= lsn), None)
+    def first_at(self, lsn: int) -> float | None:
+        """When a commit became visible, in seconds of the monotonic clock; None: it is not."""
+        return next((seen.at for seen in self._seen[:] if seen.commit_lsn >= lsn), None)
+
+
+class Visibility(OutputWatch):
+    """Reads the commit records of an output in Kafka."""
+
+    def __init__(self, bootstrap: str, output: str, clock: Clock) -> None:
+        self._watcher = CommitWatcher(bootstrap, output, clock)
+        super().__init__("visibility", self._watcher.seen)
+
+    @property
+    def seen(self) -> list[SeenCommit]:
+        """All commit records so far, ascending."""
+        return self._watcher.seen[:]
 
     def _work(self) -> None:
         try:
@@ -172,6 +190,27 @@ class Visibility(Background):
                 self._watcher.poll()
         finally:
             self._watcher.close()
+
+
+class LedgerWatch(OutputWatch):
+    """Asks a ledger again and again.
+
+    Args:
+        position: Reads the commit LSN of the newest batch; None: there is none, or no answer.
+        clock: Takes the times.
+    """
+
+    def __init__(self, position: Callable[[], int | None], clock: Clock) -> None:
+        self._positions: list[SeenPosition] = []
+        super().__init__("ledger-watch", self._positions)
+        self._position = position
+        self._clock = clock
+
+    def _work(self) -> None:
+        while not self._stop.wait(_ASK_SECONDS):
+            found = self._position()
+            if found is not None and (not self._positions or found > self._positions[-1].commit_lsn):
+                self._positions.append(SeenPosition(found, self._clock.monotonic()))
 
 
 @dataclass(frozen=True, slots=True)

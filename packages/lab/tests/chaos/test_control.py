@@ -9,8 +9,7 @@ import pytest
 
 from slackwater.outputs import SinkStep
 from slackwater.protocol import SystemClock
-from slackwater_lab.chaos.control import ControlFolder
-from slackwater_lab.chaos.process import KillProbe, moved_clock
+from slackwater_lab.chaos.process import ControlFolder, KillProbe, moved_clock
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slackwater_lab.chaos.consumer import name_change
+from slackwater_lab.chaos.consumers import name_change
 from slackwater_lab.chaos.deliveries import Delivery, GroupFindings, judge_deliveries
 from slackwater_lab.fakes.broker import MemoryRecord
 

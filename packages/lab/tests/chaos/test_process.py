@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_lab.chaos.control import ControlFolder
+from slackwater_lab.chaos.process import ControlFolder
 
 LOOK = """
 import sys

@@ -8,14 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from slackwater.protocol import CommitRecord, SystemClock
+from slackwater.protocol import SystemClock
 from slackwater_lab.chaos.disturber import Disturber
 from slackwater_lab.chaos.run import ChaosRun
 from slackwater_lab.chaos.schedule import Round, ScheduledFault
 from slackwater_lab.chaos.system import EXECUTORS, System
 from slackwater_lab.database import WriterCounts
 from slackwater_lab.errors import NothingToDisturbError, RunFailedError
-from slackwater_lab.watching import SeenCommit
 
 
 class NumberSystem:
@@ -56,18 +55,9 @@ class NumberSystem:
     def newest_lsn(self) -> int:
         return 0 if self.is_stuck else self.lsn + 1
 
-    def first_at(self, lsn: int) -> SeenCommit:
-        record = CommitRecord(
-            pipeline="p",
-            source="inv",
-            timeline=1,
-            commit_lsn=lsn,
-            previous_lsn=0,
-            xid=None,
-            commit_ts_ms=0,
-            offsets={},
-        )
-        return SeenCommit(record, self.clock.monotonic(), 0.0)
+    def first_at(self, lsn: int) -> float:
+        del lsn
+        return self.clock.monotonic()
 
 
 class NotingDisturber:

@@ -19,7 +19,7 @@ from slackwater_lab.generator.debezium_records import (
     row_renderer,
     stamp,
 )
-from slackwater_lab.generator.rows import TableRows, json_text
+from slackwater_lab.generator.share import TableRows, json_text
 from slackwater_lab.workloads.workload import Change, Delete, Insert, Update
 
 RECORDINGS = Path(__file__).parents[3] / "slackwater/tests/cdc/recordings"

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_lab.strange import StrangeRun, Verdict
-from slackwater_lab.strange.schema import make_case
-from slackwater_lab.strange.values import TYPES
+from slackwater_lab.strange.schema import TYPES, make_case
 
 UNSEEN = (15, 59)
 """Seeds with a partition that is truncated by itself, and with a column that is rewritten."""

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater_lab.messaging.receiving.crash import SOON, Servers
-from slackwater_lab.messaging.receiving.losses import receive_through_deaths
+from slackwater_lab.messaging.receiving.crash import SOON, Servers, receive_through_deaths
 from slackwater_lab.messaging.receiving.ways import Twin, Way
 from slackwater_lab.messaging.receiving.world import RIGHT
 

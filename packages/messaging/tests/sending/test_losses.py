@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_lab.messaging.sending import WAYS, Verdict
-from slackwater_lab.messaging.sending.losses import measure_losses
+from slackwater_lab.messaging.sending.crash import measure_losses
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 from slackwater.outputs import SinkKind, SinkStep
-from slackwater_lab.chaos.consumer import APPLIED, SESSION_SECONDS
+from slackwater_lab.chaos.consumers import APPLIED, SESSION_SECONDS
 from slackwater_lab.chaos.disturber import Disturber
 
 Disturb = Callable[[Disturber], None]

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import psycopg
 from deltalake import DeltaTable
@@ -28,7 +28,7 @@ from slackwater.protocol import Clock
 from slackwater_certify import Connections, OutputRecords, Specification, watch_output
 from slackwater_certify.specification import OutputKind, OutputSpecification
 from slackwater_lab.chaos.disk import Disk, make_disk
-from slackwater_lab.watching import Background, Visibility
+from slackwater_lab.watching import LedgerWatch, OutputWatch, Visibility
 
 _SCHEMA: Final = "chaos"
 _VIEW: Final = "orders_with_lines"
@@ -36,86 +36,10 @@ _TABLE: Final = f"{_SCHEMA}.{_VIEW}"
 _PIPELINE: Final = "orders"
 _MAINTAIN_EVERY: Final = 10
 """Batches of a lake from one compaction to the next: often enough that faults meet them."""
-_LOOK_SECONDS: Final = 0.25
-"""Between two looks at a ledger."""
 _READ_SECONDS: Final = 0.5
 """Between two readings of a table and its ledger that are judged."""
 _CONNECT_SECONDS: Final = 2
 _LEDGER: Final = "SELECT commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
-
-
-class Seen(Protocol):
-    """Something that made commits visible."""
-
-    @property
-    def at(self) -> float:
-        """Seconds of the monotonic clock."""
-        ...
-
-
-class Visible(Protocol):
-    """Follows how far an output has come, on a thread of its own; waits while its server is away."""
-
-    def start(self) -> None:
-        """Returns at once."""
-        ...
-
-    def stop(self) -> None:
-        """Waits for the thread. Idempotent; does not raise."""
-        ...
-
-    @property
-    def newest_lsn(self) -> int:
-        """Everything up to here is visible; 0: nothing yet."""
-        ...
-
-    def first_at(self, lsn: int) -> Seen | None:
-        """What made a commit visible; None: it is not."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SeenPosition:
-    """A position of a ledger."""
-
-    commit_lsn: int
-    at: float
-    """Seconds of the monotonic clock, when it was read."""
-
-
-class LedgerWatch(Background):
-    """A :class:`Visible` that asks a ledger again and again.
-
-    Args:
-        position: Reads the commit LSN of the newest batch; None: there is none, or no answer.
-        clock: Takes the times.
-    """
-
-    def __init__(self, position: Callable[[], int | None], clock: Clock) -> None:
-        super().__init__("ledger-watch")
-        self._position = position
-        self._clock = clock
-        self._seen: list[SeenPosition] = []
-
-    @property
-    def newest_lsn(self) -> int:
-        """See :meth:`Visible.newest_lsn`.
-
-        Raises:
-            Exception: what ended the thread.
-        """
-        self.raise_failure()
-        return self._seen[-1].commit_lsn if self._seen else 0
-
-    def first_at(self, lsn: int) -> SeenPosition | None:
-        """See :meth:`Visible.first_at`."""
-        return next((seen for seen in self._seen[:] if seen.commit_lsn >= lsn), None)
-
-    def _work(self) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
-            found = self._position()
-            if found is not None and (not self._seen or found > self._seen[-1].commit_lsn):
-                self._seen.append(SeenPosition(found, self._clock.monotonic()))
 
 
 class ChaosOutput(ABC):
@@ -158,7 +82,7 @@ class ChaosOutput(ABC):
         return ""
 
     @abstractmethod
-    def watch(self, bootstrap: str, clock: Clock) -> Visible:
+    def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
         """Makes what follows how far it has come."""
 
     def begin_judging(self, specification: Specification, connections: Connections) -> None:
@@ -185,7 +109,7 @@ class TopicOutput(ChaosOutput):
         del place
         return folder
 
-    def watch(self, bootstrap: str, clock: Clock) -> Visible:
+    def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
         """See :meth:`ChaosOutput.watch`."""
         return Visibility(bootstrap, _VIEW, clock)
 
@@ -218,7 +142,7 @@ class PostgresOutput(ChaosOutput):
         """See :attr:`ChaosOutput.settings`."""
         return f"[postgres]\noutput_url = {json.dumps(self._server.dsn())}\n"
 
-    def watch(self, bootstrap: str, clock: Clock) -> Visible:
+    def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
         """See :meth:`ChaosOutput.watch`."""
         del bootstrap
         return LedgerWatch(self._position, clock)
@@ -288,7 +212,7 @@ class LakeOutput(ChaosOutput):
         self._lake.mkdir()
         return self
 
-    def watch(self, bootstrap: str, clock: Clock) -> Visible:
+    def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
         """See :meth:`ChaosOutput.watch`."""
         del bootstrap
         return LedgerWatch(self._position, clock)

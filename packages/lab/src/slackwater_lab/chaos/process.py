@@ -6,12 +6,14 @@ command in such a process. The product is unchanged; its clock and its sink's pr
 missing.
 """
 
+import contextlib
 import os
 import runpy
 import signal
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,46 @@ from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import State
 from slackwater.outputs import SinkStep
 from slackwater.protocol import SystemClock
-from slackwater_lab.chaos.control import ControlFolder
+
+_OFFSET, _STEP = "clock-offset-seconds", "kill-at"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFolder:
+    """The folder of one process; written by the run, read by the process."""
+
+    path: Path
+
+    def move_clock(self, offset: timedelta) -> None:
+        """Sets the difference of the process's wall clock from the machine's."""
+        self._write(_OFFSET, str(offset.total_seconds()))
+
+    def clock_offset(self) -> timedelta:
+        """Zero until somebody has moved the clock."""
+        return timedelta(seconds=float(self._read(_OFFSET) or 0))
+
+    def kill_at(self, step: str) -> None:
+        """The process shall kill itself the next time it reaches the step."""
+        self._write(_STEP, step)
+
+    def spare(self) -> None:
+        """It shall not."""
+        (self.path / _STEP).unlink(missing_ok=True)
+
+    def deadly_step(self) -> str:
+        """The step at which the process shall kill itself; empty: none."""
+        return self._read(_STEP)
+
+    def _write(self, name: str, text: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        draft = self.path / f".{name}"
+        draft.write_text(text)
+        draft.replace(self.path / name)
+
+    def _read(self, name: str) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return (self.path / name).read_text()
+        return ""
 
 
 class KillProbe:

@@ -13,7 +13,7 @@ from typing import Any
 from slackwater.outputs import SinkKind
 from slackwater.protocol import Clock
 from slackwater_certify import Certificate
-from slackwater_lab.chaos.consumer import GROUPS
+from slackwater_lab.chaos.consumers import GROUPS
 from slackwater_lab.chaos.deliveries import GroupFindings
 from slackwater_lab.chaos.faults import FAULTS
 from slackwater_lab.chaos.schedule import ScheduledFault

@@ -163,8 +163,8 @@ class ChaosRun:
             seen, wanted = format_position(system.visible.newest_lsn), format_position(lsn)
             reason = f"is at {seen}, a commit at {wanted} is not visible {_RECOVERY_SECONDS:.0f} s after"
             raise self._not_recovered("the output", f"{reason} '{after}'")
-        commit = system.visible.first_at(lsn)
-        return system.clock.monotonic() if commit is None else commit.at
+        seen_at = system.visible.first_at(lsn)
+        return system.clock.monotonic() if seen_at is None else seen_at
 
     def _not_recovered(self, what: str, reason: str) -> RunFailedError:
         logs = self._system.settings.logs

@@ -24,9 +24,9 @@ from slackwater.pipeline import load_pipeline
 from slackwater.protocol import Clock, SlackwaterError, SystemClock
 from slackwater.protocol.keys import data_topic, transaction_topic
 from slackwater_lab.chaos.consumers import Consumers
-from slackwater_lab.chaos.control import ControlFolder
 from slackwater_lab.chaos.disk import make_disk
 from slackwater_lab.chaos.output import make_output
+from slackwater_lab.chaos.process import ControlFolder
 from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Program, stated_connector, write_run_settings

@@ -12,6 +12,7 @@ from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
     KafkaCutLog,
+    LoggedRecord,
     MarkerStoreContentError,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
@@ -222,16 +223,24 @@ class FailingStore(InMemoryMarkerStore):
             raise MarkerStoreContentError("ask", "h:1", "WRONGTYPE")
 
 
-class FailingLog(InMemoryCutLog):
-    """Can be away."""
+class WatchedLog(InMemoryCutLog):
+    """Can be away, and counts the looks at its end."""
 
     is_away = False
+    looks = 0
 
     def append_records(self, records: Sequence[LogRecord]) -> list[int]:
         """Fails while it is away."""
         if self.is_away:
             raise CutLogUnavailableError("append", "inv.slackwater.cuts", "refused")
         return super().append_records(records)
+
+    def records(
+        self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
+    ) -> list[LoggedRecord]:
+        """Counts."""
+        self.looks += 1
+        return super().records(after_offset, limit=limit, with_cuts=with_cuts)
 
 
 def cut(lsn: int, source: str = SOURCE) -> Cut:

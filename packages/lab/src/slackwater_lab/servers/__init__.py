@@ -3,7 +3,6 @@
 from slackwater_lab.servers.database_log import DatabaseLog, LoggedChange, LoggedTransaction
 from slackwater_lab.servers.hdfs import DataNode, NameNode
 from slackwater_lab.servers.object_store import ObjectStore
-from slackwater_lab.servers.spark_cluster import SparkMaster, SparkWorker
 
 __all__ = [
     "DataNode",
@@ -12,6 +11,4 @@ __all__ = [
     "LoggedTransaction",
     "NameNode",
     "ObjectStore",
-    "SparkMaster",
-    "SparkWorker",
 ]

@@ -1,7 +1,6 @@
 """HDFS: one NameNode and one DataNode, from the jars of Hadoop that PySpark has, and one more."""
 
 import http.client
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,11 +11,13 @@ from importlib import resources
 from pathlib import Path
 from typing import ClassVar
 
+import pyspark
+
 from slackwater.dev.java import JarSet, cache_folder, resolve_pinned
 from slackwater.dev.processes import Launch, Lifetime
 from slackwater.dev.programs import find_java
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server, accepts_connections
-from slackwater.dev.settings import failed_start, missing_prerequisite, not_running
+from slackwater.dev.settings import failed_start, not_running
 
 _PINNED = resources.files("slackwater_lab.servers") / "data" / "hdfs"
 _HEAP = "96m"
@@ -171,9 +172,5 @@ class DataNode(_HadoopServer):
 
 
 def _pyspark_jars() -> list[str]:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        hint = "install slackwater[dev]"
-        raise missing_prerequisite("PySpark", "it is not installed", hint)
-    folder = Path(spec.origin).parent / "jars"
+    folder = Path(pyspark.__file__).parent / "jars"
     return [str(jar) for pattern in _LIBRARIES for jar in sorted(folder.glob(pattern))]

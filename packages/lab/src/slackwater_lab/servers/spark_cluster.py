@@ -1,19 +1,37 @@
-"""A standalone cluster of Spark: one master, and workers that start executors, each a process of its own."""
+"""A standalone cluster of Spark on machines of its own, each a folder and its processes.
+
+None of the machines finds the environment that the tests run in, so what works there works without it.
+"""
 
 import http.client
-import importlib.util
-from collections.abc import Mapping
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import orjson
+import psutil
+import pyspark
 
 from slackwater.dev.processes import Launch, Lifetime
 from slackwater.dev.programs import find_java
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server
-from slackwater.dev.settings import missing_prerequisite
+from slackwater.protocol import SystemClock
+from slackwater_lab.errors import ProgramEndedError, RunFailedError
+from slackwater_lab.programs import last_words
 
+SECONDS = 900.0
+"""How long any step may take, on a machine with much else to do."""
+_LOOK_SECONDS = 0.2
+_HERE = Path(sys.executable).parent
+_SPARK = Path(pyspark.__file__).parent
+_CLOCK = SystemClock()
 _DAEMON_MEMORY = "128m"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -41,16 +59,15 @@ class _SparkDaemon(Server):
 
     def _command(self, main: str, *arguments: str) -> Launch:
         """Returns how Spark's own script starts a daemon in the foreground."""
-        spark = _installed_spark()
         daemon = ("--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self._port("web")))
         environment = {
-            "SPARK_HOME": str(spark),
+            "SPARK_HOME": str(_SPARK),
             "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_CONF_DIR": str(self._home()),
             **self._environment(),
         }
-        argv = (str(spark / "bin" / "spark-class"), main, *daemon, *arguments)
+        argv = (str(_SPARK / "bin" / "spark-class"), main, *daemon, *arguments)
         return Launch(argv=argv, cwd=self._home(), environment=environment)
 
     def _environment(self) -> Mapping[str, str]:
@@ -135,9 +152,144 @@ class SparkWorker(_SparkDaemon):
         return bool(self.state().get("masterurl"))
 
 
-def _installed_spark() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        hint = "install slackwater[dev]"
-        raise missing_prerequisite("PySpark", "it is not installed", hint)
-    return Path(spec.origin).parent
+def path_without_us() -> str:
+    """Returns ``PATH`` without the environment that the tests run in."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if Path(folder) != _HERE)
+
+
+class DriverMachine:
+    """Where a driver runs, with Spark's configuration.
+
+    Args:
+        folder: Its disk; created. Programs work in it.
+        conf: The lines of ``spark-defaults.conf``.
+        commands: The folder of its commands, first on ``PATH``; None: those of the tests' environment.
+    """
+
+    def __init__(self, folder: Path, conf: Mapping[str, str], commands: Path | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = (f"{name} {value}\n" for name, value in conf.items())
+        (folder / "spark-defaults.conf").write_text("".join(lines))
+        self.folder = folder
+        self.log = folder.with_suffix(".log")
+        """What programs here have printed; beside the disk, so it outlives it."""
+        self._commands = commands or _HERE
+
+    def python_of(self, archive: Path) -> tuple[str, ...]:
+        """Unpacks what ``slackwater package`` has written; returns how its Python is started.
+
+        The library of PySpark is that of the Spark that is installed.
+        """
+        environment = self.folder / "environment"
+        with tarfile.open(archive) as packed:
+            packed.extractall(environment, filter="data")
+        libraries = os.pathsep.join(map(str, sorted((_SPARK / "python" / "lib").glob("*.zip"))))
+        found = (f"SPARK_HOME={_SPARK}", f"PYTHONPATH={libraries}", f"PATH={path_without_us()}")
+        return ("/usr/bin/env", *found, str(environment / "bin" / "python"))
+
+    def start(self, *command: str) -> "subprocess.Popen[bytes]":
+        """Starts a program of the environment here."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SLACKWATER", "PYTHONPATH"))
+        }
+        spark = {
+            "PATH": os.pathsep.join((str(self._commands), path_without_us())),
+            "SPARK_CONF_DIR": str(self.folder),
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                (shutil.which(command[0], path=str(self._commands)) or command[0], *command[1:]),
+                cwd=self.folder,
+                env={**kept, **spark},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def run(self, *command: str) -> str:
+        """Runs a program to its end; returns what programs here have printed.
+
+        Raises:
+            RunFailedError: it fails.
+        """
+        code = self.start(*command).wait(SECONDS)
+        if code != 0:
+            raise RunFailedError(command[0], f"ended with {code}: {self.last_words()}")
+        return self.output()
+
+    def output(self) -> str:
+        """Returns what programs here have printed."""
+        return self.log.read_text(errors="replace")
+
+    def last_words(self) -> str:
+        """Returns the end of :meth:`output`."""
+        return "\n".join(last_words(self.output().splitlines()))
+
+    def wait_until(self, condition: Callable[[], bool], driver: "subprocess.Popen[bytes]") -> None:
+        """Waits until a condition is true while a driver runs here.
+
+        Raises:
+            ProgramEndedError: the driver ended before.
+            RunFailedError: it does not come true in time.
+        """
+        deadline, pause = _CLOCK.monotonic() + SECONDS, threading.Event()
+        while not condition():
+            if driver.poll() is not None:
+                raise ProgramEndedError("driver", self.log, self.last_words())
+            if _CLOCK.monotonic() > deadline:
+                raise RunFailedError("the driver", f"gets nowhere in {SECONDS:g} s: {self.last_words()}")
+            pause.wait(_LOOK_SECONDS)
+
+    def lose(self, driver: "subprocess.Popen[bytes]") -> None:
+        """Kills all that runs here, at once and with no last word, and takes the disk away."""
+        root = psutil.Process(driver.pid)
+        for process in [*root.children(recursive=True), root]:
+            process.kill()
+        driver.wait(SECONDS)
+        shutil.rmtree(self.folder)
+
+
+class SparkCluster:
+    """A standalone cluster without workers at first; a context manager that ends what was started.
+
+    Args:
+        folder: Data and logs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.master = SparkMaster(folder / "master")
+        self._workers: list[SparkWorker] = []
+
+    def __enter__(self) -> Self:
+        self.master.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in (*self._workers, self.master):
+            server.stop()
+
+    def start_workers(self, name: str, count: int = 2) -> Sequence[SparkWorker]:
+        """Starts workers, whose machines have Java, Spark, and a Python of the machine."""
+        workers = [
+            SparkWorker(
+                self._folder / f"{name}-{number}",
+                master=self.master.address,
+                memory="640m",
+                environment={"PATH": path_without_us(), "PYTHONPATH": ""},
+            )
+            for number in range(count)
+        ]
+        for worker in workers:
+            self._workers.append(worker)
+            worker.start()
+        return workers
+
+
+def shipped_pythons(workers: Sequence[SparkWorker]) -> list[Path]:
+    """Lists what executors of these workers have unpacked of an archive ``#environment``."""
+    return [path for worker in workers for path in worker.work.glob("*/*/environment/bin/python")]

@@ -1,5 +1,7 @@
-"""Kills members at each of their steps, and servers under them; judges what is left."""
+"""Kills members at their steps or at random moments, and servers under them; judges what is left."""
 
+import os
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,6 +10,7 @@ from signal import SIGSTOP
 from typing import Any, Final
 
 from slackwater.dev import KafkaBroker, PostgresServer, Server
+from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.receiving.member import Effects, processor, receiver
 from slackwater_lab.messaging.receiving.ways import Twin, Way
 from slackwater_lab.messaging.receiving.world import (
@@ -21,6 +24,7 @@ from slackwater_lab.probes import At
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
 
 ITEMS: Final = 24
+_ITEMS_OF_ROUND: Final = 200
 IMPATIENT: Final = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}
 """Settings of members that are soon given up; for brokers with :data:`SOON`."""
 SOON: Final = {"group.min.session.timeout.ms": "500"}
@@ -134,3 +138,26 @@ def finish_beside(world: World, stopped: BaseProcess) -> None:
         go_on_and_end(stopped)
     finally:
         stop(other)
+
+
+def receive_through_deaths(way: Way | Twin | None, servers: Servers, *, kills: int, seed: int) -> Verdict:
+    """Kills a member after a drawn time, again and again; every fourth one is stopped until another is done.
+
+    Raises:
+        RunFailedError: A member ended by itself.
+    """
+    world, rng = servers.world(way), random.Random(seed)
+    for number in range(kills):
+        world.write(range(number * _ITEMS_OF_ROUND, (number + 1) * _ITEMS_OF_ROUND))
+        member = world.start(options=IMPATIENT)
+        member.join(rng.uniform(0.5, 2.5))
+        if member.exitcode is not None or member.pid is None:
+            raise RunFailedError(str(way), f"the member ended with {member.exitcode} before it was killed")
+        if number % 4 == 3:
+            os.kill(member.pid, SIGSTOP)
+            finish_beside(world, member)
+        else:
+            member.kill()
+            member.join()
+    world.finish()
+    return world.judge()

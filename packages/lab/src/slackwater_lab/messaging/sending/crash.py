@@ -1,5 +1,6 @@
-"""Kills a service at a step, judges what it left, starts it again, and judges once more."""
+"""Kills a service, at a step or at random moments, judges what it left, and starts it again."""
 
+import random
 import signal
 import uuid
 from collections.abc import Iterator
@@ -7,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.judge import Verdict, judge
-from slackwater_lab.messaging.sending.service import Order, run_in_process
+from slackwater_lab.messaging.sending.service import Order, run_in_process, start
 from slackwater_lab.messaging.sending.ways import WAYS, Loss
 from slackwater_lab.topics import make_topics
 
 PARTITIONS = 2
 """Of the topic of a service."""
+_PER_RUN = 100_000
+"""More business transactions than a run gets done before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,22 @@ def crash_and_recover(point: CrashPoint, order: Order, *, occurrence: int = 2) -
     if code != 0:
         raise RunFailedError(str(point), f"the service that continued ended with {code}")
     return CrashReport(at_death, judge(order))
+
+
+def measure_losses(way: str, database: str, bootstrap: str, *, kills: int, seed: int) -> Verdict:
+    """Runs a service again and again, kills it each time after a drawn time, and counts.
+
+    Raises:
+        RunFailedError: The service failed by itself.
+    """
+    order, rng = new_order(way, database, bootstrap), random.Random(seed)
+    for number in range(kills):
+        process = start(replace(order, first=1 + number * _PER_RUN, count=_PER_RUN))
+        process.join(rng.uniform(0.4, 2.0))
+        if process.exitcode is not None:
+            raise RunFailedError(way, f"the service ended with {process.exitcode} before it was killed")
+        process.kill()
+        process.join()
+    if code := run_in_process(replace(order, first=1 + kills * _PER_RUN, count=1)):
+        raise RunFailedError(way, f"the last service ended with {code}")
+    return judge(order)

@@ -3,18 +3,12 @@
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import Protocol
 
 import psycopg
 from psycopg import sql
 
+from slackwater_lab.messaging.sending.service import Order
 from slackwater_lab.topics import read_to_end
-from slackwater_messaging import Message
-
-MESSAGES = 2
-"""Messages of each business transaction."""
-KEYS = 3
-"""Keys that business transactions take in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,42 +27,7 @@ class Verdict:
     """Messages that came, for the first time, behind a later one of their key."""
 
 
-class Judged(Protocol):
-    """What a service was to do, as far as a judge has to know it."""
-
-    @property
-    def database(self) -> str:
-        """The connection string."""
-        ...
-
-    @property
-    def bootstrap(self) -> str:
-        """The brokers."""
-        ...
-
-    @property
-    def table(self) -> str:
-        """The business table."""
-        ...
-
-    @property
-    def topic(self) -> str:
-        """Where its messages go."""
-        ...
-
-    @property
-    def messages(self) -> int:
-        """Of each business transaction."""
-        ...
-
-
-def business_message(topic: str, number: int, place: int, value_bytes: int = 0) -> Message:
-    """Returns a message of a business transaction; its value has this many bytes at least."""
-    value = json.dumps({"transaction": number, "place": place}).encode().ljust(value_bytes)
-    return Message(topic=topic, key=f"account-{number % KEYS}".encode(), value=value)
-
-
-def judge(order: Judged) -> Verdict:
+def judge(order: Order) -> Verdict:
     """Judges what is visible now.
 
     Raises:

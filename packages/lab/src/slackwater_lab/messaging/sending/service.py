@@ -1,5 +1,6 @@
 """The service that is killed: business transactions, each with its messages, in a process of its own."""
 
+import json
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
@@ -13,11 +14,14 @@ import psycopg
 from psycopg import sql
 
 from slackwater.protocol import KafkaSettings, SystemClock
-from slackwater_lab.messaging.sending.judge import MESSAGES, business_message
 from slackwater_lab.probes import SignalAt
 from slackwater_messaging import Message, SenderSettings
 from slackwater_messaging.database import KeptConnection
 
+MESSAGES: Final = 2
+"""Of each business transaction."""
+KEYS: Final = 3
+"""Keys that business transactions take in turn."""
 ROLLED_BACK: Final = 4
 """One of this many business transactions fails after it has sent its messages."""
 BUSINESS: Final = "business"
@@ -90,6 +94,12 @@ class Order:
     def probe(self) -> SignalAt:
         """Kills the process where the order says so."""
         return SignalAt(*self.kill_at) if self.kill_at else SignalAt()
+
+
+def business_message(topic: str, number: int, place: int, value_bytes: int = 0) -> Message:
+    """Returns a message of a business transaction; its value has this many bytes at least."""
+    value = json.dumps({"transaction": number, "place": place}).encode().ljust(value_bytes)
+    return Message(topic=topic, key=f"account-{number % KEYS}".encode(), value=value)
 
 
 class BusinessError(Exception):
