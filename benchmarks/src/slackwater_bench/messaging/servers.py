@@ -16,6 +16,7 @@ from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product
 from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import LabStack, LabStackSettings
+from slackwater_lab.watching import wait_until
 
 _ROUTE = "counted"
 _START_SECONDS = 180.0
@@ -54,12 +55,8 @@ class Servers:
         Raises:
             RunFailedError: It does not come in time.
         """
-        clock, pause = self.context.clock, threading.Event()
-        deadline = clock.monotonic() + seconds
-        while not condition():
-            if clock.monotonic() > deadline:
-                raise RunFailedError(what, f"did not come within {seconds:g} s")
-            pause.wait(0.02)
+        if not wait_until(condition, seconds, clock=self.context.clock):
+            raise RunFailedError(what, f"did not come within {seconds:g} s")
 
     def measure_idle(self, seconds: float) -> dict[str, float]:
         """Measures what the database has to do while nothing is sent: counted clients, and its processor."""

@@ -7,7 +7,6 @@ import contextlib
 import json
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
@@ -26,12 +25,11 @@ from slackwater.pipeline import load_pipeline
 from slackwater.protocol import Clock, SystemClock
 from slackwater.protocol.keys import cut_log_topic
 from slackwater_lab.errors import ProgramEndedError, RunFailedError
-from slackwater_lab.watching import Visibility
+from slackwater_lab.watching import Visibility, wait_until
 
 _PATIENCE = timedelta(seconds=30)
 """How long a program may take to end in order."""
 _LOG_LINES = 15
-_LOOK_SECONDS = 0.05
 _ASK_SECONDS = 60.0
 
 
@@ -279,13 +277,7 @@ class Product:
         Raises:
             ProgramEndedError: a program ended before.
         """
-        deadline, pause = self._clock.monotonic() + seconds, threading.Event()
-        while not condition():
-            self.check()
-            if self._clock.monotonic() > deadline:
-                return False
-            pause.wait(_LOOK_SECONDS)
-        return True
+        return wait_until(condition, seconds, check=self.check, clock=self._clock)
 
     @property
     def _servers(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from slackwater_lab.programs import Product
 from slackwater_lab.servers import DatabaseLog
 from slackwater_lab.servers.stack import LabStack
 from slackwater_lab.topics import TopicRecorder
-from slackwater_lab.watching import Visibility, read_cuts
+from slackwater_lab.watching import Visibility, read_cuts, wait_until
 from slackwater_lab.workloads.workload import repository_pipeline
 
 _LONG = 8
@@ -173,15 +173,17 @@ class ReplayRun:
         """Snapshot and a first streamed transaction, so that all topics are there; then Connect ends."""
         self._stack.start_connector(_TABLES)
         self._stack.wait_until_streaming()
-        deadline = self._clock.monotonic() + _CATCH_UP_SECONDS
-        while not recorder.recording.ends_of_transactions():
-            if self._clock.monotonic() > deadline:
-                raise RunFailedError(
-                    "the connector",
-                    f"wrote no transaction in {_CATCH_UP_SECONDS:g} s; log: {self._stack.connect.log_path}",
-                )
+
+        def write_more() -> None:
             self._writer.touch()
             recorder.read()
+
+        has_ends = recorder.recording.ends_of_transactions
+        if not wait_until(lambda: bool(has_ends()), _CATCH_UP_SECONDS, check=write_more):
+            raise RunFailedError(
+                "the connector",
+                f"wrote no transaction in {_CATCH_UP_SECONDS:g} s; log: {self._stack.connect.log_path}",
+            )
         self._stack.connect.stop()
 
     def _carry_out(self, rounds: Sequence[Killed], recorder: TopicRecorder, seconds: float) -> list[Killed]:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock
+from slackwater.protocol import KafkaSettings, SlackwaterError
 from slackwater.protocol.rights import Right
 from slackwater_lab.errors import ProgramEndedError, WorkRefusedError
 from slackwater_lab.programs import Program, slackwater_command
 from slackwater_lab.secured_servers import SecuredServers
+from slackwater_lab.watching import wait_until
 
 _log = logging.getLogger(__name__)
 
@@ -90,12 +91,13 @@ class World:
             WorkRefusedError: It complains, or takes too long.
             ProgramEndedError: It ends before.
         """
-        deadline = SystemClock().monotonic() + self.patience
-        while not is_done():
+
+        def check() -> None:
             check_output(program.output())
             program.check()
-            if SystemClock().monotonic() > deadline:
-                raise WorkRefusedError(program.last_words())
+
+        if not wait_until(is_done, self.patience, check=check):
+            raise WorkRefusedError(program.last_words())
         check_output(program.output())
 
 

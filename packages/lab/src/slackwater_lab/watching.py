@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from slackwater.cdc.envelope import End, decode_transaction
-from slackwater.protocol import Clock, CommitRecord, Cut, decode_commit_record, decode_log_record
+from slackwater.protocol import Clock, CommitRecord, Cut, SystemClock, decode_commit_record, decode_log_record
 from slackwater.protocol.keys import commit_topic, cut_log_topic, transaction_topic
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.topics import open_consumer, read_to_end
@@ -16,6 +16,31 @@ from slackwater_lab.topics import open_consumer, read_to_end
 LOOK_SECONDS = 0.05
 _ASK_SECONDS = 0.25
 """Between two questions to a ledger."""
+
+
+def wait_until(
+    condition: Callable[[], bool],
+    seconds: float,
+    *,
+    check: Callable[[], object] = lambda: None,
+    clock: Clock | None = None,
+) -> bool:
+    """Waits for a condition; returns whether it came true in time.
+
+    Args:
+        condition: What is waited for.
+        seconds: The time that it may take.
+        check: Called while it waits; raises when there is nothing more to wait for.
+        clock: The time; None: the system's.
+    """
+    clock, pause = clock or SystemClock(), threading.Event()
+    deadline = clock.monotonic() + seconds
+    while not condition():
+        check()
+        if clock.monotonic() > deadline:
+            return False
+        pause.wait(LOOK_SECONDS)
+    return True
 
 
 @dataclass(frozen=True, slots=True)

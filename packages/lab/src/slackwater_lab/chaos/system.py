@@ -32,6 +32,7 @@ from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Program, stated_connector, write_run_settings
 from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import LabStack, LabStackSettings
+from slackwater_lab.watching import wait_until
 from slackwater_lab.workloads.workload import Workload
 
 SOURCE = "inv"
@@ -43,7 +44,6 @@ _SLOW = _PARTITIONS - 1
 """The partition of each table that the second broker leads."""
 _START_SECONDS = 600.0
 _ADMIN_SECONDS = 120.0
-_LOOK_SECONDS = 0.05
 _RESTART_PAUSE_SECONDS = 1.0
 """As systemd's RestartSec: long enough that a fault is seen by the others, short enough not to bore."""
 _SUPERVISION_SECONDS = 0.25
@@ -254,13 +254,7 @@ class System:
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Waits for a condition; returns whether it came true in time."""
-        deadline = self.clock.monotonic() + seconds
-        pause = threading.Event()
-        while not condition():
-            if self.clock.monotonic() > deadline:
-                return False
-            pause.wait(_LOOK_SECONDS)
-        return True
+        return wait_until(condition, seconds, clock=self.clock)
 
     def database_lsn(self) -> int | None:
         """Every commit so far is below, every later one at or above; None: the database does not answer."""

@@ -23,8 +23,8 @@ from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, NaiveReader
 from slackwater_lab.demo.questions import answers, newest_lsn, write_next_revision
 from slackwater_lab.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.programs import Program
-from slackwater_lab.watching import SeenCommit, Visibility
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.watching import SeenCommit, Visibility, wait_until
 from slackwater_lab.workloads.mixed import MixedWorkload
 
 SOURCE = "inv"
@@ -34,7 +34,6 @@ FIRST_ORDERS = 300
 START_TIMEOUT = timedelta(seconds=240)
 VISIBLE_TIMEOUT = timedelta(seconds=60)
 REPORT_SECONDS = 2.0
-_LOOK_SECONDS = 0.05
 _CONTROL_PLANE = "control plane: "
 """What precedes its address where the sidecar prints it."""
 
@@ -275,17 +274,13 @@ class Demo:
         self, what: str, lsn: int, timeout: timedelta, newest: Callable[[], int], where: str = "the output"
     ) -> None:
         """Waits until something has come to an LSN."""
-        started = self._clock.monotonic()
-        while (at := newest()) < lsn:
-            self._check()
-            elapsed = self._clock.monotonic() - started
-            if elapsed > timeout.total_seconds():
-                raise RunFailedError(
-                    where,
-                    f"the {what} was not there after {elapsed:.0f} s; the newest commit is at "
-                    f"{format_position(at)}. Logs of all parts: {self.settings.logs}",
-                )
-            threading.Event().wait(_LOOK_SECONDS)
+        seconds = timeout.total_seconds()
+        if not wait_until(lambda: newest() >= lsn, seconds, check=self._check, clock=self._clock):
+            raise RunFailedError(
+                where,
+                f"the {what} was not there after {seconds:.0f} s; the newest commit is at "
+                f"{format_position(newest())}. Logs of all parts: {self.settings.logs}",
+            )
 
     def _check(self) -> None:
         for program in self.programs:
@@ -298,11 +293,6 @@ def _told(program: Program, what: str) -> str:
     """Returns the rest of a line that a program has printed; empty if it has not."""
     lines = (line for line in program.output().splitlines() if line.startswith(what))
     return next(lines, "").removeprefix(what)
-
-
-def slackwater_command(*arguments: str) -> tuple[str, ...]:
-    """Returns what starts the command here; without the first two words it is what a user types."""
-    return (sys.executable, "-m", "slackwater", *arguments)
 
 
 def output_topic(folder: Path) -> str:

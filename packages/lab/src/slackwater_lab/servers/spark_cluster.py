@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -22,16 +21,14 @@ import pyspark
 from slackwater.dev.processes import Launch, Lifetime
 from slackwater.dev.programs import find_java
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server
-from slackwater.protocol import SystemClock
 from slackwater_lab.errors import ProgramEndedError, RunFailedError
 from slackwater_lab.programs import last_words
+from slackwater_lab.watching import wait_until
 
 SECONDS = 900.0
 """How long any step may take, on a machine with much else to do."""
-_LOOK_SECONDS = 0.2
 _HERE = Path(sys.executable).parent
 _SPARK = Path(pyspark.__file__).parent
-_CLOCK = SystemClock()
 _DAEMON_MEMORY = "128m"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -236,13 +233,13 @@ class DriverMachine:
             ProgramEndedError: the driver ended before.
             RunFailedError: it does not come true in time.
         """
-        deadline, pause = _CLOCK.monotonic() + SECONDS, threading.Event()
-        while not condition():
+
+        def check() -> None:
             if driver.poll() is not None:
                 raise ProgramEndedError("driver", self.log, self.last_words())
-            if _CLOCK.monotonic() > deadline:
-                raise RunFailedError("the driver", f"gets nowhere in {SECONDS:g} s: {self.last_words()}")
-            pause.wait(_LOOK_SECONDS)
+
+        if not wait_until(condition, SECONDS, check=check):
+            raise RunFailedError("the driver", f"gets nowhere in {SECONDS:g} s: {self.last_words()}")
 
     def lose(self, driver: "subprocess.Popen[bytes]") -> None:
         """Kills all that runs here, at once and with no last word, and takes the disk away."""

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -21,11 +20,11 @@ from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.receiving.member import MemberSettings, run_member
 from slackwater_lab.messaging.receiving.ways import Twin, Way
 from slackwater_lab.topics import make_topics, read_to_end
+from slackwater_lab.watching import wait_until
 
 PARTITIONS = 2
 _SECONDS = 120.0
 """For whatever is waited for: on a machine with other work everything takes longer."""
-_LOOK_SECONDS = 0.05
 _TABLES = (
     "CREATE SCHEMA {0}",
     "CREATE TABLE {0}.effect (id bigserial PRIMARY KEY, item text NOT NULL)",
@@ -147,11 +146,13 @@ class World:
         Raises:
             RunFailedError: Nobody works any more, or it takes too long.
         """
-        deadline = time.monotonic() + _SECONDS
-        while not self.is_done():
-            if time.monotonic() > deadline or not is_working():
-                raise RunFailedError(self.settings.topic, "was not read to its end")
-            time.sleep(_LOOK_SECONDS)
+
+        def check() -> None:
+            if not is_working():
+                raise RunFailedError(self.settings.topic, "is read by nobody")
+
+        if not wait_until(self.is_done, _SECONDS, check=check):
+            raise RunFailedError(self.settings.topic, "was not read to its end")
 
     def is_done(self) -> bool:
         """Says whether the group's offsets are at the end of the topic; False if Kafka does not say."""
@@ -197,12 +198,13 @@ def stop(member: BaseProcess) -> None:
 
 def wait_until_stopped(member: BaseProcess) -> None:
     """Waits until a member has stopped itself."""
-    deadline = time.monotonic() + _SECONDS
     process = psutil.Process(member.pid)
-    while process.status() != psutil.STATUS_STOPPED:
-        if time.monotonic() > deadline or not member.is_alive():
-            raise RunFailedError("member", "did not stop itself")
-        time.sleep(_LOOK_SECONDS)
+
+    def is_over() -> bool:
+        return not member.is_alive() or process.status() == psutil.STATUS_STOPPED
+
+    if not wait_until(is_over, _SECONDS) or not member.is_alive():
+        raise RunFailedError("member", "did not stop itself")
 
 
 def go_on_and_end(member: BaseProcess) -> None:

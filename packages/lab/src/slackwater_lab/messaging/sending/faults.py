@@ -19,13 +19,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater.protocol import SlackwaterError, SystemClock
+from slackwater.protocol import SlackwaterError
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.crash import PARTITIONS, new_order
 from slackwater_lab.messaging.sending.judge import Verdict, judge
 from slackwater_lab.messaging.sending.service import Business, Order
 from slackwater_lab.messaging.sending.ways import WAYS, Delivery
 from slackwater_lab.probes import At
+from slackwater_lab.watching import wait_until
 from slackwater_messaging import ChainedSender, SenderSettings
 from slackwater_messaging.sending import SendStep
 
@@ -116,20 +117,22 @@ def suffer_and_go_on(point: FaultPoint, servers: Servers) -> Verdict:
     with way.open(order, _NOTHING) as business, way.deliver(order, _NOTHING) as delivery, _running(delivery):
         for _ in range(3):
             _attempt(business, next(numbers))
-        _wait_until_delivered(order, str(point))
+        if not wait_until(lambda: way.is_delivered(order), _SECONDS):
+            raise RunFailedError(str(point), f"messages were not delivered within {_SECONDS:g} s")
     return judge(order)
 
 
 def _work(business: Business, numbers: Iterator[int], probe: At, what: str) -> None:
     """Does business until the fault is over, and a little more."""
-    clock, pause, left = SystemClock(), threading.Event(), 2
-    deadline = clock.monotonic() + _SECONDS
-    while left:
+    done: list[int] = []
+
+    def is_done() -> bool:
         _attempt(business, next(numbers))
-        left -= probe.is_done
-        if clock.monotonic() > deadline:
-            raise RunFailedError(what, f"the step was not reached within {_SECONDS:g} s")
-        pause.wait(_LOOK_SECONDS)
+        done.extend([1] if probe.is_done else [])
+        return len(done) == 2
+
+    if not wait_until(is_done, _SECONDS):
+        raise RunFailedError(what, f"the step was not reached within {_SECONDS:g} s")
 
 
 def _attempt(business: Business, number: int) -> None:
@@ -138,15 +141,6 @@ def _attempt(business: Business, number: int) -> None:
         business.do(number)
     except (SlackwaterError, psycopg.Error, KafkaException):
         business.close()
-
-
-def _wait_until_delivered(order: Order, what: str) -> None:
-    clock, pause = SystemClock(), threading.Event()
-    deadline = clock.monotonic() + _SECONDS
-    while not WAYS[order.way].is_delivered(order):
-        if clock.monotonic() > deadline:
-            raise RunFailedError(what, f"messages were not delivered within {_SECONDS:g} s")
-        pause.wait(_LOOK_SECONDS)
 
 
 @contextmanager
