@@ -22,7 +22,7 @@ from slackwater_lab.demo.naive import ORDER_LINES, ORDERS
 from slackwater_lab.demo.verdict import demo_specification, judge
 from slackwater_lab.programs import Product, slackwater_command, write_run_settings
 from slackwater_lab.watching import Visibility
-from slackwater_lab.workloads.mixed import MixedWorkload
+from slackwater_lab.workloads.huge import MixedWorkload
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 

@@ -17,9 +17,8 @@ from slackwater_lab.database.statements import send
 from slackwater_lab.database.writers import is_committed
 from slackwater_lab.generator.debezium_records import ConnectorIdentity
 from slackwater_lab.generator.share import Share
-from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.huge import HugeWorkload, MixedWorkload
 from slackwater_lab.workloads.interleaved import InterleavedWorkload
-from slackwater_lab.workloads.mixed import MixedWorkload
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.tpcc import TpccWorkload
 from slackwater_lab.workloads.transfers import TransfersWorkload

@@ -30,7 +30,7 @@ from slackwater_lab.database import Writers, create_tables, write_first
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
 from slackwater_lab.demo.run import TABLES
 from slackwater_lab.demo.verdict import broken_orders, count_orders, demo_specification, judge
-from slackwater_lab.workloads.mixed import MixedWorkload
+from slackwater_lab.workloads.huge import MixedWorkload
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.pipeline import load_pipeline
-from slackwater_lab.demo.questions import write_next_revision
+from slackwater_lab.demo.run import write_next_revision
 
 ORDERS = Path(__file__).parents[4] / "pipelines" / "orders"
 

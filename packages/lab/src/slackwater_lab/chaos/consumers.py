@@ -11,12 +11,13 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from runpy import run_path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -35,12 +36,13 @@ from slackwater.client.inputs import Inputs
 from slackwater.client.shares import Share
 from slackwater.protocol import KafkaSettings, commit_id
 from slackwater.protocol.keys import commit_topic, data_topic, transaction_topic
-from slackwater_lab.chaos.deliveries import Committed, Delivery, GroupFindings, judge_deliveries
 from slackwater_lab.chaos.process import ControlFolder
 from slackwater_lab.programs import Program
 from slackwater_lab.topics import read_to_end
 from slackwater_lab.workloads.workload import REPOSITORY
 
+Committed = Mapping[str, Mapping[str, str]]
+"""By commit id the name of each record, with the unit that it belongs to."""
 SOURCE = "inv"
 TABLES = ("inventory.orders", "inventory.order_lines")
 OUTPUT = "orders_with_lines"
@@ -60,6 +62,89 @@ _LANES = 8
 _DATABASE = "consumed"
 _STORED = "SELECT call, commit_id, unit, record FROM consumed WHERE consumer_group = %s ORDER BY number"
 _TIMELINE = 1
+
+
+class Delivery(NamedTuple):
+    """A record as a handler has stored it."""
+
+    call: str
+    """Names the call of the handler that stored it."""
+    commit_id: str
+    unit: str
+    """Empty where nothing is divided by units."""
+    record: str
+    """Its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFindings:
+    """What was wrong with the records that a consumer group was given."""
+
+    group: str
+    calls: int
+    """Transactions, or parts of one, that were handed out and whose effect is there."""
+    records: int
+    lost: int
+    """Records that nobody was given."""
+    repeated: int
+    """Records whose effect is there more than once."""
+    torn: int
+    """Calls with a part of what belongs together, and records that no commit has."""
+    disordered: int
+    """Calls behind one with a later commit: of all, or of the same unit."""
+
+    def is_clean(self, *, allows_repeats: bool) -> bool:
+        """Says that nothing is wrong.
+
+        Args:
+            allows_repeats: At least once: what comes again comes out of order, too.
+        """
+        again = 0 if allows_repeats else self.repeated + self.disordered
+        return not (self.lost or self.torn or again)
+
+    @property
+    def text(self) -> str:
+        """A line for people."""
+        return (
+            f"consumers {self.group!r}: {self.records:,} records in {self.calls:,} calls; {self.lost} lost, "
+            f"{self.repeated} repeated, {self.torn} torn, {self.disordered} out of order"
+        )
+
+
+def judge_deliveries(group: str, committed: Committed, deliveries: Iterable[Delivery]) -> GroupFindings:
+    """Compares the deliveries of a group, in the order in which they were stored, with all commits.
+
+    The records of a commit belong together; if deliveries name units, those of a unit in a commit do.
+    """
+    wanted: dict[tuple[str, str], set[str]] = defaultdict(set)
+    calls: dict[tuple[str, str, str], list[str]] = {}
+    is_by_unit = False
+    for call, commit, unit, record in deliveries:
+        is_by_unit = is_by_unit or bool(unit)
+        calls.setdefault((call, commit, unit), []).append(record)
+    for commit, records in committed.items():
+        for record, unit in records.items():
+            wanted[commit, unit if is_by_unit else ""].add(record)
+    given = Counter((commit, record) for (_, commit, _), found in calls.items() for record in found)
+    torn = sum(set(found) != wanted.get((commit, unit)) for (_, commit, unit), found in calls.items())
+    return GroupFindings(
+        group=group,
+        calls=len({call for call, _, _ in calls}),
+        records=given.total(),
+        lost=sum((i, record) not in given for i, records in committed.items() for record in records),
+        repeated=given.total() - len(given),
+        torn=torn,
+        disordered=_disordered(calls),
+    )
+
+
+def _disordered(calls: Iterable[tuple[str, str, str]]) -> int:
+    newest: dict[str, str] = {}
+    found = 0
+    for _, commit, unit in calls:
+        found += commit < newest.get(unit, "")
+        newest[unit] = max(commit, newest.get(unit, ""))
+    return found
 
 
 def name_document(record: Record) -> tuple[str, str]:

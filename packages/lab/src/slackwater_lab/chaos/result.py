@@ -13,8 +13,7 @@ from typing import Any
 from slackwater.outputs import SinkKind
 from slackwater.protocol import Clock
 from slackwater_certify import Certificate
-from slackwater_lab.chaos.consumers import GROUPS
-from slackwater_lab.chaos.deliveries import GroupFindings
+from slackwater_lab.chaos.consumers import GROUPS, GroupFindings
 from slackwater_lab.chaos.faults import FAULTS
 from slackwater_lab.chaos.schedule import ScheduledFault
 from slackwater_lab.errors import RunFailedError

@@ -14,7 +14,7 @@ from slackwater_certify import (
     certify,
     load_specification,
 )
-from slackwater_lab.chaos.deliveries import GroupFindings
+from slackwater_lab.chaos.consumers import GroupFindings
 from slackwater_lab.chaos.disturber import Disturber
 from slackwater_lab.chaos.faults import FAULTS
 from slackwater_lab.chaos.result import ChaosResult, Occurrence

@@ -1,31 +1,40 @@
-"""Runs the demo from start to verdict: stack, connector, sidecar, pipeline, consumer, writers, comparison."""
+"""Runs the demo from start to verdict: stack, connector, sidecar, pipeline, consumer, writers, comparison.
+
+Its last screen is what the control plane says of the pipeline and its next revision.
+"""
 
 import os
+import re
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+from slackwater.cli.commands.explain import sharing_lines
+from slackwater.cli.commands.topology import delay_lines, snapshot_lines
+from slackwater.cli.pipelines import read_snapshots, read_topology, topology_lines
+from slackwater.client import ComparedView, TopicOutput, compare_views
 from slackwater.command.output import Output
+from slackwater.control import find_equal_stages, measure_delays
 from slackwater.cuts import MarkerStoreUnavailableError, RedisMarkerStore
 from slackwater.dev import DevStack, DevStackSettings
 from slackwater.dev.processes import Lifetime
 from slackwater.pipeline import load_pipeline
-from slackwater.protocol import Clock, InputError, KafkaSettings, epoch_ms, format_position
+from slackwater.protocol import Clock, InputError, KafkaSettings, SlackwaterError, epoch_ms, format_position
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.database import Writers, create_tables, write_first, write_last
 from slackwater_lab.demo.consumer import ConsumerReport
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, NaiveReader
-from slackwater_lab.demo.questions import answers, newest_lsn, write_next_revision
 from slackwater_lab.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Program, slackwater_command
 from slackwater_lab.watching import SeenCommit, Visibility, wait_until
-from slackwater_lab.workloads.mixed import MixedWorkload
+from slackwater_lab.workloads.huge import MixedWorkload
 
 SOURCE = "inv"
 TABLES = (ORDERS, ORDER_LINES)
@@ -36,6 +45,81 @@ VISIBLE_TIMEOUT = timedelta(seconds=60)
 REPORT_SECONDS = 2.0
 _CONTROL_PLANE = "control plane: "
 """What precedes its address where the sidecar prints it."""
+
+
+def write_next_revision(pipeline: Path, folder: Path, topic: str) -> Path:
+    """Copies a pipeline's folder and makes it the next revision, which publishes beside the first one.
+
+    Args:
+        pipeline: Its folder.
+        folder: Where the copy goes; it must not exist.
+        topic: The output topic of the copy.
+
+    Returns:
+        The copy's folder.
+    """
+    shutil.copytree(pipeline, folder)
+    file = folder / "pipeline.toml"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not re.match(r"\s*(revision|topic)\s*=", line)]
+    output = next((number for number, line in enumerate(kept) if line.strip() == "[output]"), None)
+    head = ["revision = 2", *kept]
+    if output is None:
+        head += ["[output]", f'topic = "{topic}"']
+    else:
+        head.insert(output + 2, f'topic = "{topic}"')
+    file.write_text("\n".join(head) + "\n", encoding="utf-8")
+    return folder
+
+
+def newest_lsn(kafka: KafkaSettings, pipeline: str) -> int:
+    """Returns the newest commit in a pipeline's topics; 0: there is none yet, or the topics are not there."""
+    with closing(TopicOutput(kafka, pipeline)) as output:
+        try:
+            newest = output.newest()
+        except SlackwaterError:  # nobody has made the topics yet
+            return 0
+    return 0 if newest is None else newest.position.lsn
+
+
+def answers(kafka: KafkaSettings, old: tuple[str, str], new: tuple[str, str], clock: Clock) -> Iterator[str]:
+    """Yields the lines of the last screen.
+
+    Args:
+        kafka: The brokers.
+        old: The pipeline and its output topic.
+        new: Its next revision and its topic.
+        clock: The time.
+    """
+    topology = read_topology(kafka, epoch_ms(clock.now()))
+    yield from _titled("How is everything connected?  (slackwater topology)", topology_lines(topology))
+    snapshots = snapshot_lines(read_snapshots(kafka, topology))
+    yield from _titled("What does a consistent query see?  (slackwater snapshots)", snapshots)
+    delays = delay_lines(measure_delays(topology))
+    yield from _titled("How late is each view, and which component delays it?  (slackwater delay)", delays)
+    compared = [_compared(kafka, old, new)]
+    yield from _titled("How is data revised?  (slackwater revise compare)", compared)
+    twice = list(sharing_lines(find_equal_stages(topology)))
+    yield from _titled("What is computed more than once?  (slackwater explain --sharing)", twice)
+
+
+def _compared(kafka: KafkaSettings, old: tuple[str, str], new: tuple[str, str]) -> str:
+    with ExitStack() as opened:
+        here, there = (
+            ComparedView(opened.enter_context(closing(TopicOutput(kafka, pipeline))), topic)
+            for pipeline, topic in (old, new)
+        )
+        at, found = compare_views(here, there)
+    return (
+        f"{old[0]} and {new[0]} at {at}: {found.equal:,} documents equal, {found.different:,} different, "
+        f"{found.only_old + found.only_new:,} only in one of them"
+    )
+
+
+def _titled(title: str, lines: list[str]) -> Iterator[str]:
+    yield ""
+    yield title
+    yield from (f"  {line}".rstrip() for line in lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from slackwater.engine.state.entry import HASH_BYTES
 from slackwater.sql.plan import AccumulatePart, EnginePlan, Output, Reads, RowsOutput, RowsPart
 from slackwater_lab.differential import engines
 from slackwater_lab.seeds import PlantedFault, replaced
-from slackwater_lab.seeds.faults import Plant
+from slackwater_lab.seeds.subject import Plant
 
 
 def _in_code(

@@ -1,8 +1,19 @@
 """One seed harness for every subject: plans, tallies, shrinking and planted faults. It prints nothing."""
 
-from slackwater_lab.seeds.faults import PlantedFault, edited, planted, replaced
 from slackwater_lab.seeds.run import Plan, Tally, explain, first_failure, run, shrink, smallest
-from slackwater_lab.seeds.subject import CRASHED, RIGHT, CheckResult, LeaveOut, Simplify, Step, Subject
+from slackwater_lab.seeds.subject import (
+    CRASHED,
+    RIGHT,
+    CheckResult,
+    LeaveOut,
+    PlantedFault,
+    Simplify,
+    Step,
+    Subject,
+    edited,
+    planted,
+    replaced,
+)
 
 __all__ = [
     "CRASHED",

@@ -8,8 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
-from slackwater_lab.seeds.faults import planted
-from slackwater_lab.seeds.subject import CRASHED, RIGHT, CaseT, CheckResult, LeaveOut, ResultT, Subject
+from slackwater_lab.seeds.subject import (
+    CRASHED,
+    RIGHT,
+    CaseT,
+    CheckResult,
+    LeaveOut,
+    ResultT,
+    Subject,
+    planted,
+)
 
 _PORTION = 10
 """Seeds that a process takes at once."""

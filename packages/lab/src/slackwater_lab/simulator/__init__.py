@@ -1,9 +1,8 @@
 """Random histories of database, connector, broker and sidecars, judged at every step."""
 
 from slackwater_lab.simulator.faults import FAULTS
-from slackwater_lab.simulator.generator import generate
 from slackwater_lab.simulator.oracle import Oracle, ViolationError
-from slackwater_lab.simulator.scenario import Feature, Reduction, Scenario
+from slackwater_lab.simulator.scenario import Feature, Reduction, Scenario, generate
 from slackwater_lab.simulator.simulation import Simulated, Simulator, simulate
 
 __all__ = [

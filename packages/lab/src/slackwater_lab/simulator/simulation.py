@@ -11,10 +11,8 @@ from typing import ClassVar
 from slackwater.protocol import SNAPSHOT_XID
 from slackwater_lab.seeds import CRASHED, RIGHT, LeaveOut, PlantedFault, Simplify, Step
 from slackwater_lab.simulator.faults import FAULTS
-from slackwater_lab.simulator.generator import generate
-from slackwater_lab.simulator.incidents import Incidents
+from slackwater_lab.simulator.incidents import Incidents, Processes
 from slackwater_lab.simulator.oracle import ViolationError
-from slackwater_lab.simulator.processes import Processes
 from slackwater_lab.simulator.scenario import (
     NO_REDUCTION,
     SOURCE,
@@ -22,6 +20,7 @@ from slackwater_lab.simulator.scenario import (
     Reduction,
     Scenario,
     feature_names,
+    generate,
 )
 from slackwater_lab.simulator.world import World
 

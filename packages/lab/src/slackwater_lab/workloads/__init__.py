@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from slackwater_lab.workloads.hot_key import HotKeyWorkload
-from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.huge import HugeWorkload, MixedWorkload
 from slackwater_lab.workloads.idle import IdleWorkload
 from slackwater_lab.workloads.interleaved import InterleavedWorkload
-from slackwater_lab.workloads.mixed import MixedWorkload
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.tpcc import TpccWorkload
 from slackwater_lab.workloads.transfers import TransfersWorkload

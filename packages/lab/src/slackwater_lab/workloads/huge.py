@@ -4,11 +4,16 @@ Sizes come from the seed: one transaction in fifty is huge, its size equally lik
 between ``smallest`` changes and ``largest``. It changes, imports or removes many orders at once, table by
 table, as a nightly job would. Invariants as in :mod:`slackwater_lab.workloads.orders`; writers share
 nothing.
+
+:class:`MixedWorkload` is everything that makes joining what has arrived go wrong. All writers but the last
+one do what :mod:`slackwater_lab.workloads.orders` does; some transactions undo a part of themselves with a
+savepoint. The last one also imports, changes and removes many orders at once; a single writer does without.
 """
 
+import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import ClassVar
@@ -18,14 +23,23 @@ from slackwater_lab.workloads.orders import (
     LINES,
     ORDERS,
     Line,
+    OrdersWorkload,
     adjust_order,
     delete_order,
     first_lines,
     first_orders,
+    insert_line,
     insert_order,
     price,
 )
-from slackwater_lab.workloads.workload import Change, Transaction, Update, Workload, repository_pipeline
+from slackwater_lab.workloads.workload import (
+    Change,
+    Transaction,
+    Undone,
+    Update,
+    Workload,
+    repository_pipeline,
+)
 
 LARGEST = 1_000_000
 _SMALLEST = 100
@@ -34,6 +48,11 @@ _ROWS = 1 + FIRST_LINES
 """Of an order."""
 _TABLES = {LINES: 0, ORDERS: 1}
 _QUANTITIES = tuple({"quantity": quantity} for quantity in range(10))
+_SMALLEST_HUGE = 1_500
+_LARGEST_HUGE = 3_000
+"""Changes of a transaction that imports or changes many orders."""
+_UNDONE_SHARE = 0.06
+"""Of the transactions, those that undo a part of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +154,45 @@ class _Writer:
 
 def _by_table(operation: Change) -> int:
     return _TABLES[operation.table]
+
+
+@dataclass(frozen=True, slots=True)
+class MixedWorkload(Workload):
+    """Orders with savepoints; one writer of several does huge transactions.
+
+    ``size`` is the number of orders at the start.
+    """
+
+    name: ClassVar[str] = "mixed"
+    pipeline: Path = field(default=repository_pipeline("orders"), kw_only=True)
+
+    @property
+    def _orders(self) -> OrdersWorkload:
+        return OrdersWorkload(self.seed, self.size)
+
+    def first(self) -> Iterator[Transaction]:
+        """Yields the orders, those that are shared without lines."""
+        return self._orders.first()
+
+    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+        """Yields orders with savepoints; the last of several writers, huge transactions."""
+        if writers > 1 and writer == writers - 1:
+            huge = HugeWorkload(
+                self.seed, self.size, _LARGEST_HUGE, smallest=_SMALLEST_HUGE, shared=self._orders.shared
+            )
+            return huge.transactions(writer, writers)
+        rng = self.new_random(writer, writers)
+        return _with_savepoints(self._orders.transactions(writer, writers), rng, -1 - writer, writers)
+
+
+def _with_savepoints(
+    transactions: Iterator[Transaction], rng: random.Random, first_line: int, writers: int
+) -> Iterator[Transaction]:
+    """Lines that are taken back have ids below 0, and no order contains them."""
+    lines = count(first_line, -writers)
+    for transaction in transactions:
+        if rng.random() < _UNDONE_SHARE:
+            added = tuple(insert_line(1, Line(next(lines), 1, 100)) for _ in range(rng.randint(1, 4)))
+            yield replace(transaction, operations=(Undone(added), *transaction.operations))
+        else:
+            yield transaction
