@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from email.message import Message
 from typing import Any
 
 import pytest
@@ -166,7 +167,7 @@ def test_errors_travel_between_processes() -> None:
 
 def post(server: RegistryServer, subject: str, document: object) -> object:
     status, answer = server.answer(
-        "POST", f"/subjects/{subject}/versions?normalize=false", None, json.dumps(document).encode()
+        "POST", f"/subjects/{subject}/versions?normalize=false", Message(), json.dumps(document).encode()
     )
     assert status == 200
     return answer

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from email.message import Message
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_a_schema_that_is_there_is_only_read(server: RegistryServer) -> None:
 def test_a_json_schema_is_registered_as_one(server: RegistryServer) -> None:
     number = registry(server).register("a b/c-value", OBJECT)
 
-    status, answer = server.answer("GET", f"/schemas/ids/{number}", None, b"")
+    status, answer = server.answer("GET", f"/schemas/ids/{number}", Message(), b"")
     assert (status, answer) == (200, {"schema": OBJECT.text, "schemaType": "JSON"})
     assert list(server.subjects) == ["a b/c-value"]
 
