@@ -35,15 +35,12 @@ class Backlog(Protocol):
 
     def prepare(self) -> int:
         """Creates topics, writes what is there at the start; returns its commit LSN."""
-        ...
 
     def append(self) -> tuple[int, int]:
         """Appends what is measured; returns its number of change events and its last commit LSN."""
-        ...
 
     def close(self) -> None:
         """Ends what belongs to it."""
-        ...
 
 
 class SteadyBacklog:

@@ -213,15 +213,12 @@ class Appender(Protocol):
 
     def append(self, changes: Sequence[RowChange], ts_ms: int) -> int:
         """Hands a transaction over; returns its commit LSN."""
-        ...
 
     def serve(self) -> None:
         """Called while there is nothing to append."""
-        ...
 
     def flush(self) -> None:
         """Called once, at the end."""
-        ...
 
 
 class OpenLoop:

@@ -30,15 +30,12 @@ class Disk(Protocol):
 
     def fill(self) -> None:
         """Not a byte more."""
-        ...
 
     def free(self) -> None:
         """Room again."""
-        ...
 
     def close(self) -> None:
         """Gives everything back."""
-        ...
 
 
 class _SmallDisk:

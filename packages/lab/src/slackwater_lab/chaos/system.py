@@ -60,28 +60,22 @@ class Part(Protocol):
     @property
     def name(self) -> str:
         """One word."""
-        ...
 
     @property
     def is_well(self) -> bool:
         """True if nobody has to start it; paused counts as well."""
-        ...
 
     def start(self) -> None:
         """Starts it; may wait until it is ready."""
-        ...
 
     def kill(self) -> None:
         """SIGKILL to its tree; nothing happens when it does not run."""
-        ...
 
     def pause(self) -> None:
         """SIGSTOP to its tree; nothing happens when it does not run."""
-        ...
 
     def resume(self) -> None:
         """SIGCONT to its tree; nothing happens when it does not run."""
-        ...
 
 
 class ServerPart:

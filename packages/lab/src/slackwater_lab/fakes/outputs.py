@@ -43,23 +43,18 @@ class Topics(Protocol):
 
     def make(self, topic: str, partitions: int = 1) -> None:
         """Makes a topic."""
-        ...
 
     def begin(self) -> None:
         """Begins a transaction."""
-        ...
 
     def write(self, place: Place, value: bytes | None, key: bytes | None = None) -> None:
         """Writes a record."""
-        ...
 
     def written(self) -> dict[Place, list[int]]:
         """Returns the offsets of what was written since it was asked last."""
-        ...
 
     def end(self, *, commits: bool = True) -> None:
         """Commits, or aborts."""
-        ...
 
 
 class MemoryTopics:

@@ -67,15 +67,12 @@ class Way(Protocol):
 
     def arrives(self, commit: Commit, number: int) -> bool:
         """Says whether a change, by number, is not dropped or lost."""
-        ...
 
     def has_begin(self, commit: Commit) -> bool:
         """Says whether BEGIN of a commit is not lost."""
-        ...
 
     def has_end(self, commit: Commit) -> bool:
         """Says whether END of a commit is not lost."""
-        ...
 
 
 class Connector:

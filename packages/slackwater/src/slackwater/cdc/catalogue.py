@@ -188,7 +188,6 @@ class Cursor(Protocol):
 
     def fetchall(self) -> Sequence[Sequence[Any]]:
         """Returns all rows."""
-        ...
 
 
 class CatalogueReader(Protocol):
@@ -196,7 +195,6 @@ class CatalogueReader(Protocol):
 
     def execute(self, query: str, params: Sequence[Any], /) -> Cursor:
         """Runs a query with %s parameters. Blocks; the driver's errors are passed on."""
-        ...
 
 
 def examine_tables(

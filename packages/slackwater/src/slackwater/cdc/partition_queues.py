@@ -32,7 +32,6 @@ class Pending(Protocol):
     @property
     def is_transaction(self) -> bool:
         """Whether it is a transaction: those are in the order of their commits in every partition."""
-        ...
 
 
 class Waiting:

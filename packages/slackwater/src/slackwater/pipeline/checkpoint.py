@@ -23,8 +23,7 @@ from slackwater.pipeline.spark_conf import given_conf
 from slackwater.protocol import StateError, UnavailableError
 
 if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
-    from slackwater.engine.state.hadoop_store import HadoopStore
-    from slackwater.engine.state.store import ArrowStore
+    from slackwater.engine.state.store import ArrowStore, HadoopStore
     from slackwater.pipeline.fingerprint import Change, PipelineFingerprint
 
 CHECKPOINT_FILE = "slackwater.json"

@@ -62,7 +62,6 @@ class Interruptible(Protocol):
 
     def interrupt(self) -> None:
         """Ends the running statement; may be called from any thread."""
-        ...
 
 
 @contextmanager

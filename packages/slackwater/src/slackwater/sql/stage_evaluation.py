@@ -56,12 +56,10 @@ class PointColumns(Protocol):
     @property
     def groups(self) -> Sequence[int]:
         """The number of its key, for each point."""
-        ...
 
     @property
     def lsns(self) -> Sequence[int]:
         """The commit LSN, for each point."""
-        ...
 
 
 class StepColumns(Protocol):
@@ -70,17 +68,14 @@ class StepColumns(Protocol):
     @property
     def points(self) -> Sequence[int]:
         """Numbers of points."""
-        ...
 
     @property
     def lsns(self) -> Sequence[int]:
         """Commit LSNs."""
-        ...
 
     @property
     def weights(self) -> Sequence[int]:
         """1 or -1."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

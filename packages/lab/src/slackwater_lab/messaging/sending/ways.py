@@ -71,11 +71,9 @@ class Delivery(Protocol):
 
     def run_once(self) -> object:
         """Delivers what is there, or waits a while for something to come."""
-        ...
 
     def run(self, stop: threading.Event) -> None:
         """Delivers until it is asked to stop."""
-        ...
 
 
 class _Nobody:

@@ -17,33 +17,26 @@ class Record(Protocol):
 
     def topic(self) -> str | None:
         """Returns the name of the topic."""
-        ...
 
     def partition(self) -> int | None:
         """Returns the number of the partition."""
-        ...
 
     def offset(self) -> int | None:
         """Returns the place in the partition."""
-        ...
 
     def timestamp(self) -> tuple[int, int]:
         """Returns the kind of its time, and the time in milliseconds since the epoch."""
-        ...
 
     def key(self) -> bytes | None:
         """Returns the key; None if the record has none."""
-        ...
 
     def value(self) -> bytes | None:
         """Returns the value; None in a tombstone."""
-        ...
 
     def headers(
         self,
     ) -> Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] | None:
         """Returns names and values of the headers; None if there are none."""
-        ...
 
 
 def place_of(record: Record) -> Place:

@@ -35,7 +35,6 @@ class PartEvaluator(Protocol):
         Raises:
             EvaluationError: The statement fails on the rows of a key; the error names it.
         """
-        ...
 
     def latest(self, rows: "Sequence[RowVersions]", keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
         """Returns the result over rows that are all live; `lsns` are those of the newest changes of the keys.
@@ -43,7 +42,6 @@ class PartEvaluator(Protocol):
         Raises:
             EvaluationError: The statement fails on the rows of a key; the error names it.
         """
-        ...
 
 
 class Evaluators(Protocol):
@@ -51,11 +49,9 @@ class Evaluators(Protocol):
 
     def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> PartEvaluator:
         """Returns a new evaluator of the stage's rows part."""
-        ...
 
     def __hash__(self) -> int:
         """Returns the same for equal values, because a process stores its evaluators by this hash."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

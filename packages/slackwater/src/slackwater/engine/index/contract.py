@@ -15,27 +15,21 @@ class Contents(Protocol):
     @property
     def token(self) -> bytes | None:
         """The token of the state whose contents the index has; None for a new or cleared index."""
-        ...
 
     def get(self, name: bytes) -> bytes | None:
         """Returns the value of an entry, or None. Like all reads, it sees changes of this transaction."""
-        ...
 
     def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         """Returns the values of those of the entries that exist, by name."""
-        ...
 
     def first(self, prefix: bytes) -> Entry | None:
         """Returns the entry with the smallest name that starts with `prefix`, which must not be empty."""
-        ...
 
     def last(self, prefix: bytes) -> Entry | None:
         """Returns the entry with the largest name that starts with `prefix`, which must not be empty."""
-        ...
 
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         """Returns the entries whose names start with `prefix`, ascending; at most `limit` of them."""
-        ...
 
     def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
         """Yields the same as :meth:`group`, but reads only as far as requested.
@@ -43,11 +37,9 @@ class Contents(Protocol):
         Changes must not be made before the end of the scan. Other reads and other scans are allowed. `prefix`
         must not be empty.
         """
-        ...
 
     def entries(self) -> Iterator[Entry]:
         """Yields all entries, ascending. Changes must not be made before the end."""
-        ...
 
 
 class IndexTransaction(Contents, Protocol):
@@ -55,15 +47,12 @@ class IndexTransaction(Contents, Protocol):
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Applies the changes in order; removing an entry that does not exist is not an error."""
-        ...
 
     def clear(self) -> None:
         """Removes all entries and the token."""
-        ...
 
     def set_token(self, token: bytes) -> None:
         """Sets the token of the state that the contents belong to."""
-        ...
 
 
 class BucketIndex(Protocol):
@@ -78,7 +67,6 @@ class BucketIndex(Protocol):
         Raises:
             UnavailableError: The index cannot be written.
         """
-        ...
 
     def snapshot(self) -> AbstractContextManager[Contents]:
         """Provides the contents as they are now, whatever is updated in the meantime. It blocks nobody.
@@ -86,7 +74,6 @@ class BucketIndex(Protocol):
         Raises:
             UnavailableError: The index cannot be read. :meth:`update` may repair it.
         """
-        ...
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
         """Replaces all contents by the result of these changes, in limited memory and not atomically.
@@ -101,4 +88,3 @@ class BucketIndex(Protocol):
         Raises:
             UnavailableError: The index cannot be written.
         """
-        ...

@@ -1,4 +1,7 @@
-"""The index of a bucket in an LMDB environment on the executor's local disk."""
+"""The index of a bucket in an LMDB environment on the executor's local disk.
+
+``lmdb`` has no type stubs; its objects do not leave this module.
+"""
 
 import errno
 import os
@@ -9,21 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+import lmdb
 
 from slackwater.engine.index.contract import Contents, IndexTransaction
 from slackwater.engine.index.folders import make_private_folder, unusable_folder
-from slackwater.engine.index.lmdb_adapter import (
-    OPEN_FAILURES,
-    Cursor,
-    Database,
-    DiskFull,
-    Environment,
-    MapFull,
-    MapResized,
-    Transaction,
-    open_environment,
-)
 from slackwater.engine.state.entry import META_NAME, Change, Entry
 
 T = TypeVar("T")
@@ -43,7 +37,7 @@ STEP_CHANGES: Final = 2_048
 """The number of changes of one transaction. Each may change a page of 4 KiB, which stays in memory until the
 commit."""
 
-_UNREADABLE: tuple[type[Exception], ...] = (*OPEN_FAILURES, OSError)
+_UNREADABLE: tuple[type[Exception], ...] = (lmdb.Error, OSError)
 
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -58,7 +52,7 @@ class LmdbIndex:
     def __init__(self, folder: Path, *, initial_map_bytes: int = INITIAL_MAP_BYTES) -> None:
         self._folder = folder
         self._map_bytes = initial_map_bytes
-        self._environment: Environment | None = None
+        self._environment: Any = None
         self._inode = 0
 
     def update(self, work: Callable[[IndexTransaction], T]) -> T:
@@ -67,13 +61,13 @@ class LmdbIndex:
         while True:
             try:
                 return self._attempt(work)
-            except MapFull:
+            except lmdb.MapFullError:
                 self._resize(2)
-            except MapResized:
+            except lmdb.MapResizedError:
                 self._resize(0)
-            except DiskFull as error:
+            except lmdb.DiskError as error:
                 raise unusable_folder(self._folder, str(error)) from error
-            except OPEN_FAILURES as error:
+            except lmdb.Error as error:
                 if discarded:
                     raise unusable_folder(self._folder, str(error)) from error
                 discarded = True
@@ -88,7 +82,7 @@ class LmdbIndex:
             environment = self._opened()
             try:
                 transaction = environment.begin(write=False)
-            except MapResized:
+            except lmdb.MapResizedError:
                 self._resize(0)
                 transaction = environment.begin(write=False)
             try:
@@ -151,7 +145,7 @@ class LmdbIndex:
             raise
         return result
 
-    def _opened(self) -> Environment:
+    def _opened(self) -> Any:
         if self._environment is not None and self._inode_now() == self._inode:
             return self._environment
         self.close()
@@ -159,7 +153,7 @@ class LmdbIndex:
             self._discard()
         make_private_folder(self._folder)
         (self._folder / "boot-id").write_text(_boot_id())
-        environment = open_environment(self._folder, self._map_bytes)
+        environment = _open_environment(self._folder, self._map_bytes)
         self._environment, self._inode = environment, self._inode_now()
         self._map_bytes = max(self._map_bytes, environment.info()["map_size"])
         if _is_shorter_than_it_says(self._folder / "data.mdb", environment):
@@ -226,17 +220,19 @@ def open_limit(descriptors: int) -> int:
 class _LmdbTransaction:
     """Implements :class:`~slackwater.engine.index.contract.IndexTransaction`."""
 
-    def __init__(self, transaction: Transaction, database: Callable[[], Database]) -> None:
+    def __init__(self, transaction: Any, database: Callable[[], Any]) -> None:
         self._transaction = transaction
         self._database = database
         self._cursor = transaction.cursor()
 
     @property
     def token(self) -> bytes | None:
-        return self._transaction.get(META_NAME)
+        token: bytes | None = self._transaction.get(META_NAME)
+        return token
 
     def get(self, name: bytes) -> bytes | None:
-        return self._transaction.get(name)
+        value: bytes | None = self._transaction.get(name)
+        return value
 
     def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         return dict(self._cursor.getmulti(sorted(names)))
@@ -276,7 +272,7 @@ class _LmdbTransaction:
             if value is None:
                 self._transaction.delete(name)
 
-    def _within(self, prefix: bytes, cursor: Cursor, *, descending: bool) -> Iterator[Entry]:
+    def _within(self, prefix: bytes, cursor: Any, *, descending: bool) -> Iterator[Entry]:
         found = _go_to_last(cursor, prefix) if descending else cursor.set_range(prefix)
         if not found:
             return
@@ -292,11 +288,30 @@ class _LmdbTransaction:
         self._transaction.put(META_NAME, token)
 
 
-def _go_to_last(cursor: Cursor, prefix: bytes) -> bool:
+def _go_to_last(cursor: Any, prefix: bytes) -> bool:
     """Moves to the last entry that is not after all that start with `prefix`; False if there is none."""
     stem = prefix.rstrip(b"\xff")
     behind = stem[:-1] + bytes((stem[-1] + 1,)) if stem else b""
-    return cursor.prev() if behind and cursor.set_range(behind) else cursor.last()
+    found: bool = cursor.prev() if behind and cursor.set_range(behind) else cursor.last()
+    return found
+
+
+def _open_environment(folder: Path, map_bytes: int) -> Any:
+    """Opens the environment in this folder, or creates it; a process has at most one per folder.
+
+    The files are not synced: the environment survives a crash of the process, but maybe not one of the
+    machine. Only this account can read the files.
+    """
+    return lmdb.open(
+        str(folder),
+        map_size=map_bytes,
+        mode=0o600,
+        max_dbs=0,
+        sync=False,
+        metasync=False,
+        meminit=False,
+        readahead=False,
+    )
 
 
 def _draft_folder(folder: Path) -> Path:
@@ -340,13 +355,14 @@ def _is_usable(folder: Path) -> bool:
         return False
 
 
-def _is_shorter_than_it_says(data: Path, environment: Environment) -> bool:
+def _is_shorter_than_it_says(data: Path, environment: Any) -> bool:
     """Returns whether the file is shorter than its header states.
 
     A truncated file would end the process with SIGBUS when the missing pages are accessed.
     """
-    pages = environment.info()["last_pgno"] + 1
-    return data.stat().st_size < pages * environment.stat()["psize"]
+    pages: int = environment.info()["last_pgno"] + 1
+    size: int = environment.stat()["psize"]
+    return data.stat().st_size < pages * size
 
 
 def _boot_id() -> str:

@@ -162,7 +162,6 @@ class BlobSource(Protocol):
             StateError: The segment is missing or too short.
             UnavailableError: The store does not answer.
         """
-        ...
 
 
 class BucketLog:

@@ -134,7 +134,6 @@ class FileSource(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """See :meth:`StateStore.read`."""
-        ...
 
 
 def read_state(

@@ -1,8 +1,7 @@
 """The store of a checkpoint: files that are written once, completely or not at all, and never modified.
 
-``pyarrow.fs`` provides one implementation for local disks and object storage; HDFS has another one
-(:mod:`slackwater.engine.state.hadoop_store`). The only requirement on a store is that a file can be read once
-the write has returned.
+``pyarrow.fs`` provides one implementation for local disks and object storage; HDFS has another one. The only
+requirement on a store is that a file can be read once the write has returned.
 """
 
 import os
@@ -11,12 +10,10 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 from slackwater.protocol import ConfigError, StateError, UnavailableError
-
-if TYPE_CHECKING:
-    from slackwater.engine.state.hadoop_store import HadoopStore
 
 DRAFTS: Final = ".drafts"
 """A folder beside the files, so that a listing does not contain unfinished files."""
@@ -24,6 +21,13 @@ DRAFTS: Final = ".drafts"
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s'\"?]*@")
 """Matches up to the last ``@``, because secret keys may contain slashes, and an unquoted one leads to an
 error that would show it."""
+
+_HDFS: Final = "hdfs://"
+_HDFS_FAILURES: Final = (OSError, RuntimeError)
+"""The errors that HDFS's client raises. Answers of a server that have no class of their own are
+RuntimeErrors."""
+_PERMISSION: Final = 0o700
+"""The permission of folders, because segments contain rows of the source."""
 
 
 class StateStore(Protocol):
@@ -35,7 +39,6 @@ class StateStore(Protocol):
         Raises:
             UnavailableError: The store does not answer.
         """
-        ...
 
     def read_part(self, name: str, offset: int, length: int) -> bytes:
         """Returns a part of a file; it is shorter if the file ends there.
@@ -44,7 +47,6 @@ class StateStore(Protocol):
             StateError: The file does not exist.
             UnavailableError: The store does not answer.
         """
-        ...
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a file, completely or not at all; afterwards it survives a failure of the machine.
@@ -52,7 +54,6 @@ class StateStore(Protocol):
         Raises:
             UnavailableError: It could not be written.
         """
-        ...
 
     def create(self, name: str, data: bytes) -> bool:
         """Writes a file like :meth:`write`, unless it exists; returns False if it does.
@@ -63,7 +64,6 @@ class StateStore(Protocol):
         Raises:
             UnavailableError: It could not be written.
         """
-        ...
 
     def list(self, folder: str) -> list[str]:
         """Returns the names of the files in a folder, in no order; none if the folder does not exist.
@@ -71,7 +71,6 @@ class StateStore(Protocol):
         Raises:
             UnavailableError: The store does not answer.
         """
-        ...
 
     def delete(self, names: Iterable[str]) -> None:
         """Removes files. Files that do not exist are not an error.
@@ -79,7 +78,6 @@ class StateStore(Protocol):
         Raises:
             UnavailableError: The store does not answer.
         """
-        ...
 
 
 class ArrowStore:
@@ -212,11 +210,108 @@ class ArrowStore:
         _sync_folder(folder)
 
 
-def open_store(address: str, shown: str | None = None) -> "ArrowStore | HadoopStore":
-    """Returns the store at an address; see :class:`ArrowStore` for the arguments and errors."""
-    from slackwater.engine.state.hadoop_store import HDFS, HadoopStore
+class HadoopStore:
+    """A folder of HDFS. A file is renamed into place when all DataNodes have it on their disks.
 
-    return HadoopStore(address) if address.startswith(HDFS) else ArrowStore(address, shown)
+    Args:
+        address: ``hdfs://host:port/folder``, or ``hdfs://nameservice/folder`` with a name service of
+            ``HADOOP_CONF_DIR``.
+
+    Raises:
+        ConfigError: The address does not belong to a known cluster.
+    """
+
+    def __init__(self, address: str) -> None:
+        from hdfs_native import Client
+
+        self.address = without_credentials(address)
+        """The address for messages, without credentials."""
+        parts = urlsplit(address)
+        self._folder = PurePosixPath(parts.path or "/")
+        try:
+            self._client = Client(f"{_HDFS}{parts.netloc}")
+        except (*_HDFS_FAILURES, ValueError) as error:
+            raise ConfigError(f"checkpoint {self.address}: {error}") from error
+
+    def read(self, name: str) -> bytes | None:
+        """See :class:`StateStore`."""
+        try:
+            with self._client.read(self._path(name)) as file:
+                return bytes(file.readall())
+        except FileNotFoundError:
+            return None
+        except _HDFS_FAILURES as error:
+            raise wrong_answer(self.address, "read", name, error) from error
+
+    def read_part(self, name: str, offset: int, length: int) -> bytes:
+        """See :class:`StateStore`."""
+        try:
+            with self._client.read(self._path(name)) as file:
+                there = max(0, min(length, len(file) - offset))
+                return bytes(file.read_range(offset, there)) if there else b""
+        except FileNotFoundError as error:
+            raise missing_file(self.address, name) from error
+        except _HDFS_FAILURES as error:
+            raise wrong_answer(self.address, "read", name, error) from error
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See :class:`StateStore`; exactly one of several succeeds."""
+        try:
+            self._write(name, data, may_replace=False)
+        except FileExistsError:
+            return False
+        except _HDFS_FAILURES as error:
+            raise wrong_answer(self.address, "written", name, error) from error
+        return True
+
+    def write(self, name: str, data: bytes) -> None:
+        """See :class:`StateStore`."""
+        try:
+            self._write(name, data, may_replace=True)
+        except _HDFS_FAILURES as error:
+            raise wrong_answer(self.address, "written", name, error) from error
+
+    def list(self, folder: str) -> list[str]:
+        """See :class:`StateStore`."""
+        try:
+            found = list(self._client.list_status(self._path(folder)))
+        except FileNotFoundError:
+            return []
+        except _HDFS_FAILURES as error:
+            raise wrong_answer(self.address, "listed", folder, error) from error
+        return [PurePosixPath(each.path).name for each in found if not each.isdir]
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See :class:`StateStore`."""
+        for name in names:
+            try:
+                self._client.delete(self._path(name))
+            except FileNotFoundError:
+                continue
+            except _HDFS_FAILURES as error:
+                raise wrong_answer(self.address, "deleted", name, error) from error
+
+    def _path(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def _write(self, name: str, data: bytes, *, may_replace: bool) -> None:
+        path, draft = self._path(name), self._path(f"{DRAFTS}/{uuid.uuid4().hex}")
+        for folder in (draft, path):
+            parent = str(PurePosixPath(folder).parent)
+            self._client.mkdirs(parent, permission=_PERMISSION, create_parent=True)
+        with self._client.create(draft) as file:
+            file.write(data)
+            file.hsync()
+        try:
+            self._client.rename(draft, path, overwrite=may_replace)
+        except _HDFS_FAILURES:
+            self._client.delete(draft)
+            raise
+
+
+def open_store(address: str, shown: str | None = None) -> ArrowStore | HadoopStore:
+    """Returns the store at an address; see :class:`ArrowStore` for the arguments and errors."""
+    return HadoopStore(address) if address.startswith(_HDFS) else ArrowStore(address, shown)
 
 
 class MemoryStore:
@@ -299,7 +394,7 @@ def _make_folder(folder: str) -> None:
     if not os.path.isdir(above):
         _make_folder(above)
     with suppress(FileExistsError):
-        os.mkdir(folder, mode=0o700)
+        os.mkdir(folder, mode=_PERMISSION)
     _sync_folder(above)
 
 

@@ -138,7 +138,6 @@ class CatalogueCursor(Protocol):
 
     def fetchall(self) -> Sequence[Sequence[Any]]:
         """Returns all rows."""
-        ...
 
 
 class CatalogueConnection(Protocol):
@@ -146,7 +145,6 @@ class CatalogueConnection(Protocol):
 
     def execute(self, query: str, params: Sequence[Any], /) -> CatalogueCursor:
         """Runs a query with %s parameters. Blocks; may raise the driver's errors, which are passed on."""
-        ...
 
 
 @dataclass(slots=True)
