@@ -165,13 +165,13 @@ UNPROTECTED = """
 import sys
 from slackwater.settings import loading
 from slackwater.protocol import hide
-from slackwater.pipeline import session
+from slackwater.pipeline import spark_conf
 hide.__code__ = (lambda text, secrets: text).__code__
 loading._masked = str
 loading.take_secrets.__code__ = (lambda environment: dict(environment)).__code__
 plain = lambda value: str(value)
 loading._shown.__code__ = plain.__code__
-session._DEFAULTS["spark.redaction.regex"] = "nothing at all"
+spark_conf._DEFAULTS["spark.redaction.regex"] = "nothing at all"
 from slackwater.cli.main import main
 main(sys.argv[1:])
 """

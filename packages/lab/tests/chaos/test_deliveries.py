@@ -5,6 +5,7 @@ import json
 import pytest
 
 from slackwater_lab.chaos.consumers import Delivery, GroupFindings, judge_deliveries, name_change
+from slackwater_lab.fakes.broker import MemoryRecord
 
 COMMITTED = {"1": {"a1": "a", "a2": "a", "b1": "b"}, "2": {"a3": "a", "c1": "c"}, "3": {}}
 WHOLE = [("x", "1", "a1"), ("x", "1", "a2"), ("x", "1", "b1"), ("y", "2", "a3"), ("y", "2", "c1")]
