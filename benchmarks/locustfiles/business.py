@@ -33,7 +33,7 @@ from locust.runners import WorkerRunner
 from slackwater_bench.arrivals import ARRIVALS, PoissonArrivals
 from slackwater_lab.database import execute_transaction
 from slackwater_lab.workloads import WORKLOADS
-from slackwater_lab.workloads.workload import Transaction
+from slackwater_lab.workloads.workload import BusinessTransaction
 
 FETCH_SECONDS = 1.0
 FOREVER = 1e6
@@ -67,7 +67,7 @@ def _prepare(environment: Environment, **_: Any) -> None:
 class DatabaseClient(User):
     """One connection. Which transactions it commits depends on the seed and its number alone."""
 
-    idle: deque[tuple[int, Iterator[Transaction]]]
+    idle: deque[tuple[int, Iterator[BusinessTransaction]]]
     """Streams of transactions that no running client has."""
 
     def on_start(self) -> None:

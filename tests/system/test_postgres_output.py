@@ -36,10 +36,10 @@ from slackwater_lab.chaos.process import ControlFolder
 from slackwater_lab.database import Writers, create_tables, write_first, write_last
 from slackwater_lab.programs import Product, Program, slackwater_command
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Change,
     Delete,
     Insert,
-    Transaction,
     Update,
     Workload,
     money,
@@ -63,19 +63,19 @@ class ShopWorkload(Workload):
     name: ClassVar[str] = "shop"
     pipeline: Path = field(default=FOLDER, kw_only=True)
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the products, then the orders without lines."""
-        yield Transaction(tuple(map(new_product, range(1, PRODUCT_COUNT + 1))))
-        yield Transaction(tuple(map(new_order, range(1, self.size + 1))))
+        yield BusinessTransaction(tuple(map(new_product, range(1, PRODUCT_COUNT + 1))))
+        yield BusinessTransaction(tuple(map(new_order, range(1, self.size + 1))))
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields changes of a writer's own orders and lines."""
         rng = self.new_random(writer, writers)
         order_ids, line_ids = count(self.size + 1 + writer, writers), count(1 + writer, writers)
         own: dict[int, list[int]] = {n: [] for n in range(1 + writer, self.size + 1, writers)}
         while True:
             kind = rng.choice((change, change, move, add, add, remove))
-            yield Transaction(tuple(kind(rng, own, order_ids, line_ids)))
+            yield BusinessTransaction(tuple(kind(rng, own, order_ids, line_ids)))
 
 
 WORKLOAD = ShopWorkload(seed=7, size=40)

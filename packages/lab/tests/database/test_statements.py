@@ -1,7 +1,15 @@
 """Operations become few statements."""
 
 from slackwater_lab.database.statements import MAX_ROWS, grouped, merge_inserts, statement, tables_of
-from slackwater_lab.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Undone, Update
+from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
+    Delete,
+    Insert,
+    Operation,
+    Plus,
+    Undone,
+    Update,
+)
 
 
 def test_neighbours_of_one_shape_become_one_statement() -> None:
@@ -48,7 +56,7 @@ def test_a_relative_update_adds_to_the_column() -> None:
 
 def test_first_transactions_are_merged_by_table() -> None:
     transactions = [
-        Transaction((Insert("s.a", {"id": n}), Insert("s.b", {"id": n}), Insert("s.b", {"id": -n})))
+        BusinessTransaction((Insert("s.a", {"id": n}), Insert("s.b", {"id": n}), Insert("s.b", {"id": -n})))
         for n in range(1, 5)
     ]
     one, two = merge_inserts(transactions, 6)

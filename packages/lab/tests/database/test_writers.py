@@ -22,7 +22,7 @@ from slackwater_lab.workloads.interleaved import InterleavedWorkload
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.tpcc import TpccWorkload
 from slackwater_lab.workloads.transfers import TransfersWorkload
-from slackwater_lab.workloads.workload import Insert, Plus, Transaction, Update, Workload
+from slackwater_lab.workloads.workload import BusinessTransaction, Insert, Plus, Update, Workload
 
 pytestmark = pytest.mark.integration
 
@@ -94,10 +94,10 @@ class Beginnings(Workload):
     workload: Workload = field(kw_only=True)
     done: list[int] = field(kw_only=True)
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         return self.workload.first()
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         del writer, writers
         for number, taken in enumerate(self.done):
             yield from islice(self.workload.transactions(number, len(self.done)), taken)
@@ -184,7 +184,7 @@ def test_a_row_of_the_writer_tells_what_became_of_a_transaction(dsn: str) -> Non
         "inventory.order_lines",
         {"id": 999, "order_id": 5, "product": "x", "quantity": 1, "price": None},
     )
-    transaction = Transaction(
+    transaction = BusinessTransaction(
         (
             Update("inventory.orders", 5, {"status": "seen"}),
             Update("inventory.orders", 6, {"line_count": Plus(1)}),
@@ -198,7 +198,9 @@ def test_a_row_of_the_writer_tells_what_became_of_a_transaction(dsn: str) -> Non
         xid = send(writer, transaction.operations) or ""
         writer.commit()
         assert is_committed(judge, transaction, xid) is True
-        assert is_committed(judge, Transaction((line,)), xid) is False, "another transaction has this id"
+        assert is_committed(judge, BusinessTransaction((line,)), xid) is False, (
+            "another transaction has this id"
+        )
         assert is_committed(judge, transaction, str(int(xid) + 1_000_000)) is False
 
 

@@ -7,23 +7,23 @@ import pytest
 from slackwater_lab.differential import Batch, Case, check
 from slackwater_lab.differential.engines import ENGINES, make_plan
 from slackwater_lab.differential.history import (
-    Column,
     Delete,
+    DrawnColumn,
+    DrawnTable,
+    DrawnTransaction,
     PlannedChange,
     Put,
     Row,
-    Table,
-    Transaction,
     schema_ddl,
 )
 from slackwater_lab.differential.query import Text, View
 from slackwater_lab.differential.sql_types import BIGINT, DOUBLE, INTEGER, TEXT, SqlType, integer, text
 
 
-def table(name: str, *columns: tuple[str, SqlType]) -> Table:
+def table(name: str, *columns: tuple[str, SqlType]) -> DrawnTable:
     """With its first column as primary key; the others may be NULL."""
-    made = (Column(c, of_type, position > 0, position) for position, (c, of_type) in enumerate(columns))
-    return Table(name, tuple(made), (columns[0][0],), is_full=True)
+    made = (DrawnColumn(c, of_type, position > 0, position) for position, (c, of_type) in enumerate(columns))
+    return DrawnTable(name, tuple(made), (columns[0][0],), is_full=True)
 
 
 def row(*values: int | str | None) -> Row:
@@ -42,7 +42,7 @@ def delete(name: str, key: int) -> PlannedChange:
 
 
 def assert_right(
-    tables: Sequence[Table],
+    tables: Sequence[DrawnTable],
     views: Sequence[str],
     *transactions: Sequence[PlannedChange],
     together: bool = False,
@@ -56,7 +56,7 @@ def assert_right(
                 tables=tuple(tables),
                 views=tuple(View(f"view{number}", Text(sql)) for number, sql in enumerate(views, 1)),
                 transactions=tuple(
-                    Transaction(1000 * number, tuple(changes))
+                    DrawnTransaction(1000 * number, tuple(changes))
                     for number, changes in enumerate(transactions, 1)
                 ),
                 batches=(Batch(count),) if together else tuple(Batch(1) for _ in transactions),

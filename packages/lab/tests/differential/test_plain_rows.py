@@ -12,7 +12,7 @@ from slackwater.api import Pipeline, ViewTest
 from slackwater.sql.errors import SqlTextError
 from slackwater_lab.differential import Differential, Feature
 from slackwater_lab.differential.case import NOT_QUERIES, Case
-from slackwater_lab.differential.history import Row, RowChange, Table, play, schema_ddl
+from slackwater_lab.differential.history import DrawnTable, Row, RowChange, play, schema_ddl
 from slackwater_lab.differential.reference import Reference, of_document
 from slackwater_lab.differential.sql_types import Value
 
@@ -46,7 +46,7 @@ def plain(value: Value) -> Any:
     return found
 
 
-def plain_row(table: Table, row: Row | None, names: Sequence[str] = ()) -> dict[str, Any]:
+def plain_row(table: DrawnTable, row: Row | None, names: Sequence[str] = ()) -> dict[str, Any]:
     assert row is not None
     columns = (column for column in table.columns if not names or column.name in names)
     values = ((column.name, row[column.position]) for column in columns)

@@ -13,7 +13,7 @@ from slackwater_lab.generator.fill import kafka_partition
 from slackwater_lab.generator.share import TRANSACTIONS, Share
 from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.huge import HugeWorkload
-from slackwater_lab.workloads.workload import Transaction, Workload
+from slackwater_lab.workloads.workload import BusinessTransaction, Workload
 
 PARTITIONS = 3
 EVENTS = 2_000
@@ -118,6 +118,6 @@ def test_long_transactions_have_rows_below_earlier_commits() -> None:
     assert len(crossing) > 10
 
 
-def iter_some(workload: Workload) -> Iterator[Transaction]:
+def iter_some(workload: Workload) -> Iterator[BusinessTransaction]:
     stream = workload.transactions(0, 1)
     return (next(stream) for _ in range(400))

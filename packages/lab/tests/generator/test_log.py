@@ -3,11 +3,11 @@
 from itertools import islice
 
 from slackwater_lab.generator.share import ROW_BYTES, Committed, SimulatedLog
-from slackwater_lab.workloads.workload import Delete, Read, Transaction
+from slackwater_lab.workloads.workload import BusinessTransaction, Delete, Read
 
 
-def transaction(number: int, **options: int) -> Transaction:
-    return Transaction((Delete("s.t", number), Read("s.t", 0), Delete("s.u", number)), **options)  # type: ignore[arg-type]
+def transaction(number: int, **options: int) -> BusinessTransaction:
+    return BusinessTransaction((Delete("s.t", number), Read("s.t", 0), Delete("s.u", number)), **options)  # type: ignore[arg-type]
 
 
 def ids(commits: list[Committed]) -> list[int]:
@@ -39,8 +39,8 @@ def test_commit_lsns_rise_in_the_order_of_commits() -> None:
 
 def test_what_is_rolled_back_or_only_reads_leaves_nothing_but_a_gap() -> None:
     log = SimulatedLog()
-    rolled_back = Transaction((Delete("s.t", 9),), is_rolled_back=True)
-    only_reads = Transaction((Read("s.t", 9),))
+    rolled_back = BusinessTransaction((Delete("s.t", 9),), is_rolled_back=True)
+    only_reads = BusinessTransaction((Read("s.t", 9),))
     first, second = log.commits([transaction(1), rolled_back, only_reads, transaction(2)])
     assert second.xid == first.xid + 2
     assert second.begin_lsn > first.commit_lsn

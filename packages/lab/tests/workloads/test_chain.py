@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from slackwater_lab.workloads.chain import CUSTOMERS, LINES, ORDERS, ChainWorkload
-from slackwater_lab.workloads.workload import Delete, Insert, Transaction, Update
+from slackwater_lab.workloads.workload import BusinessTransaction, Delete, Insert, Update
 
 SIZE = 40
 Tables = dict[str, dict[int, dict[str, Any]]]
 
 
-def executed(transactions: list[Transaction]) -> Tables:
+def executed(transactions: list[BusinessTransaction]) -> Tables:
     """The tables afterwards; fails where a row is missing or there twice."""
     tables: Tables = {CUSTOMERS: {}, ORDERS: {}, LINES: {}}
     for transaction in transactions:

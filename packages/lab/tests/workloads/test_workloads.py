@@ -17,12 +17,12 @@ from slackwater_certify import load_specification
 from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.huge import HugeWorkload
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Delete,
     Insert,
     Operation,
     Plus,
     Read,
-    Transaction,
     Undone,
     Update,
     Workload,
@@ -44,7 +44,7 @@ class Model:
     def __init__(self, workload: Workload) -> None:
         self.tables: dict[str, Rows] = {name: {} for name in workload.tables}
 
-    def execute(self, transaction: Transaction) -> None:
+    def execute(self, transaction: BusinessTransaction) -> None:
         for operation in () if transaction.is_rolled_back else transaction.operations:
             self.apply(operation)
 
@@ -116,7 +116,7 @@ def _literal(value: Any) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
-def stream(workload: Workload, number: int) -> Iterable[Transaction]:
+def stream(workload: Workload, number: int) -> Iterable[BusinessTransaction]:
     return chain(workload.first(), islice(workload.transactions(0, 1), number))
 
 
@@ -152,7 +152,7 @@ def test_an_invariant_breaks_when_one_change_is_left_out(name: str) -> None:
         *others, last = transaction.operations or [Read("", 0)]
         is_seen = getattr(last, "table", "") in watched and len(others) > 0
         if is_seen and not transaction.is_rolled_back and not isinstance(last, Read):
-            model.execute(Transaction(tuple(others)))
+            model.execute(BusinessTransaction(tuple(others)))
             if checker.broken(model):
                 return
             model.apply(last)
@@ -200,7 +200,7 @@ def test_no_two_writers_take_shared_rows_in_opposite_order(name: str) -> None:
     assert not any((late, early) in after for early, late in after)
 
 
-def relative(transaction: Transaction) -> list[tuple[str, int]]:
+def relative(transaction: BusinessTransaction) -> list[tuple[str, int]]:
     """Rows that are changed relative to what they are."""
     updates = (each for each in transaction.operations if isinstance(each, Update))
     return [(each.table, each.id) for each in updates if not is_absolute(each)]

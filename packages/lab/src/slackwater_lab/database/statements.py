@@ -10,11 +10,11 @@ from psycopg import sql
 
 from slackwater.protocol import parse_position
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Delete,
     Insert,
     Operation,
     Plus,
-    Transaction,
     Undone,
     Update,
     Workload,
@@ -28,7 +28,7 @@ _FIRST_CHANGES = 10_000
 """Of a transaction that writes first rows."""
 
 
-def execute_transaction(connection: Connection, transaction: Transaction) -> None:
+def execute_transaction(connection: Connection, transaction: BusinessTransaction) -> None:
     """Executes a transaction and commits it, or rolls it back if the workload says so.
 
     ``held_open_for`` means nothing here.
@@ -230,9 +230,9 @@ def write_last(dsn: str, table: str) -> int:
     return lsn
 
 
-def merge_inserts(transactions: Iterable[Transaction], changes: int) -> Iterator[Transaction]:
+def merge_inserts(transactions: Iterable[BusinessTransaction], changes: int) -> Iterator[BusinessTransaction]:
     """Transactions that only insert, several in one, their rows by table."""
     stream = (operation for transaction in transactions for operation in transaction.operations)
     while batch := [each for each in islice(stream, changes) if isinstance(each, Insert)]:
         batch.sort(key=lambda insert: insert.table)
-        yield Transaction(tuple(batch))
+        yield BusinessTransaction(tuple(batch))

@@ -14,12 +14,12 @@ from slackwater_lab.database.statements import Connection, send
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.workloads.workload import (
     NO_CHANGES,
+    BusinessTransaction,
     Delete,
     Insert,
     Operation,
     Plus,
     Read,
-    Transaction,
     Undone,
     Update,
     Workload,
@@ -65,7 +65,7 @@ class Pace:
         return due
 
 
-def is_committed(connection: Connection, transaction: Transaction, xid: str) -> bool | None:
+def is_committed(connection: Connection, transaction: BusinessTransaction, xid: str) -> bool | None:
     """Asks whether a transaction was committed; None: the database still works on it.
 
     Args:
@@ -92,7 +92,7 @@ def is_committed(connection: Connection, transaction: Transaction, xid: str) -> 
     return found
 
 
-def _witness(transaction: Transaction) -> Insert | Update | Delete | None:
+def _witness(transaction: BusinessTransaction) -> Insert | Update | Delete | None:
     """The last operation on a row that belongs to the writer."""
     return next((each for each in reversed(transaction.operations) if _is_own(each)), None)  # type: ignore[return-value]
 
@@ -145,7 +145,7 @@ class _Session:
         if self._connection is not None:
             self._connection.close()
 
-    def execute(self, transaction: Transaction, hold: Callable[[], None]) -> tuple[bool, int]:
+    def execute(self, transaction: BusinessTransaction, hold: Callable[[], None]) -> tuple[bool, int]:
         """Executes a transaction until the database has it, or has rolled it back if that is wanted.
 
         Args:
@@ -197,7 +197,7 @@ class _Session:
                     return None
         return self._connection
 
-    def _is_committed(self, transaction: Transaction, xid: str | None) -> bool:
+    def _is_committed(self, transaction: BusinessTransaction, xid: str | None) -> bool:
         """Asks the database what became of a transaction; waits until that is decided.
 
         Stopped while the database is away: False, which nobody may rely on.
@@ -306,7 +306,7 @@ class Writers:
         """The counts of each writer: ``committed + rolled_back`` is how far its stream was executed."""
         return list(self._counts)
 
-    def _guard(self, number: int, transactions: Iterator[Transaction]) -> None:
+    def _guard(self, number: int, transactions: Iterator[BusinessTransaction]) -> None:
         try:
             with _Session(self._dsn, self._stop) as session:
                 for transaction in transactions:
@@ -316,7 +316,7 @@ class Writers:
         except Exception as error:  # noqa: BLE001 - reported by stop() and raise_failure()
             self._failures.append(error)
 
-    def _execute(self, number: int, session: _Session, transaction: Transaction) -> None:
+    def _execute(self, number: int, session: _Session, transaction: BusinessTransaction) -> None:
         changes = sum(not isinstance(operation, NO_CHANGES) for operation in transaction.operations)
         due = self._pace.next_due(changes)
         early = due - self._clock.monotonic()
@@ -338,7 +338,9 @@ class Writers:
                 lambda: self._stop.is_set() or self.counts().committed >= enough, _HOLD_SECONDS
             )
 
-    def _count(self, number: int, transaction: Transaction, changes: int | None, retries: int) -> None:
+    def _count(
+        self, number: int, transaction: BusinessTransaction, changes: int | None, retries: int
+    ) -> None:
         old = self._counts[number]
         is_committed = changes is not None and not transaction.is_rolled_back
         with self._progress:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from random import Random
 from typing import TypeVar
 
-from slackwater_lab.differential.history import Table, Transaction
+from slackwater_lab.differential.history import DrawnTable, DrawnTransaction
 from slackwater_lab.differential.query import View
 
 T = TypeVar("T")
@@ -111,9 +111,9 @@ class Case:
     """Everything that decides a check."""
 
     seed: int
-    tables: tuple[Table, ...]
+    tables: tuple[DrawnTable, ...]
     views: tuple[View, ...]
-    transactions: tuple[Transaction, ...]
+    transactions: tuple[DrawnTransaction, ...]
     batches: tuple[Batch, ...]
     buckets: int
     every_commit: bool

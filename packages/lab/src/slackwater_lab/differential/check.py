@@ -9,7 +9,7 @@ import duckdb
 
 from slackwater_lab.differential.case import Batch, Case, Feature
 from slackwater_lab.differential.engines import ChangedDocument, Engine, MakeEngine, RefusedViewError
-from slackwater_lab.differential.history import Commit, play
+from slackwater_lab.differential.history import DrawnCommit, play
 from slackwater_lab.differential.reference import Reference, Rows, of_document
 
 
@@ -124,7 +124,7 @@ class _Comparison:
             return Checked(self._case, Verdict.IMPOSSIBLE, str(error))
         return self._result(Verdict.RIGHT)
 
-    def _batch(self, batch: Batch, commits: Sequence[Commit]) -> None:
+    def _batch(self, batch: Batch, commits: Sequence[DrawnCommit]) -> None:
         events = [change.event() for commit in commits for change in commit.changes]
         try:
             documents = list(self._engine.run(events, batch, commits[0].lsn))
@@ -182,7 +182,7 @@ class _Comparison:
         return replace(checked, counts=counts)
 
 
-def batches_of(case: Case, commits: Sequence[Commit]) -> Iterator[tuple[Batch, Sequence[Commit]]]:
+def batches_of(case: Case, commits: Sequence[DrawnCommit]) -> Iterator[tuple[Batch, Sequence[DrawnCommit]]]:
     """The commits of each batch; what no batch takes is one more."""
     start = 0
     for batch in case.batches:

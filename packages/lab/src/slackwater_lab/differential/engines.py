@@ -15,7 +15,7 @@ from slackwater.sql.errors import SqlTextError
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.differential.case import Batch, Case
-from slackwater_lab.differential.history import Column, Commit, Row, Table, rows_of, schema_ddl
+from slackwater_lab.differential.history import DrawnColumn, DrawnCommit, DrawnTable, Row, rows_of, schema_ddl
 from slackwater_lab.differential.reference import Reference, Rows
 from slackwater_lab.differential.sql_types import Value
 
@@ -112,7 +112,7 @@ class NaiveEngine:
                 (name, tuple(rows[-1] for rows in self._rows[name].values() if rows))
                 for name in sorted(touched)
             )
-            self._reference.apply(Commit(lsn, (), state))
+            self._reference.apply(DrawnCommit(lsn, (), state))
             if self._case.every_commit or number == len(commits) - 1:
                 documents += self._changes(lsn)
         return documents
@@ -140,22 +140,22 @@ class NaiveEngine:
             of_key.append(self._row(table, image, self._removed if op in {"c", "u"} else None))
         yield table.name
 
-    def _take_old(self, table: Table, rows: list[Row], image: dict[str, Any] | None) -> Row | None:
+    def _take_old(self, table: DrawnTable, rows: list[Row], image: dict[str, Any] | None) -> Row | None:
         """Removes the row that a change is about from those of its key."""
         old = self._row(table, image, None) if table.is_full and image is not None else None
         return rows.pop(rows.index(old) if old in rows else -1) if rows else None
 
-    def _key(self, table: Table, image: dict[str, Any]) -> Row:
+    def _key(self, table: DrawnTable, image: dict[str, Any]) -> Row:
         by_name = {column.name: column for column in table.columns}
         return tuple(self._value(table, by_name[name], image[name], None) for name in table.primary_key)
 
-    def _row(self, table: Table, image: dict[str, Any], old: Row | None) -> Row:
+    def _row(self, table: DrawnTable, image: dict[str, Any], old: Row | None) -> Row:
         row: list[Value | None] = [None] * (1 + max(column.position for column in table.columns))
         for column in table.columns:
             row[column.position] = self._value(table, column, image[column.name], old)
         return tuple(row)
 
-    def _value(self, table: Table, column: Column, wire: Any, old: Row | None) -> Value | None:
+    def _value(self, table: DrawnTable, column: DrawnColumn, wire: Any, old: Row | None) -> Value | None:
         if wire is None:
             return None
         if old is not None and wire == json.loads(column.type.unavailable):
@@ -175,7 +175,7 @@ class NaiveEngine:
         self._published = now
 
 
-def _known_values(case: Case, table: Table, column: Column) -> dict[str, Value]:
+def _known_values(case: Case, table: DrawnTable, column: DrawnColumn) -> dict[str, Value]:
     rows = (
         row
         for transaction in case.transactions

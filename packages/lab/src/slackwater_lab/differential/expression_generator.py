@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slackwater_lab.differential.case import Choices, Feature
-from slackwater_lab.differential.history import Table, quoted
+from slackwater_lab.differential.history import DrawnTable, quoted
 from slackwater_lab.differential.history_generator import is_reference, key_values
 from slackwater_lab.differential.query import Expression, Query, Source, written
 from slackwater_lab.differential.sql_types import (
@@ -59,7 +59,7 @@ class Relation:
     is_view: bool = False
 
 
-def table_relation(table: Table) -> Relation:
+def table_relation(table: DrawnTable) -> Relation:
     """A table as FROM has it."""
     outputs = tuple(Output(quoted(c.name), c.type, c.nullable, is_reference(table, c)) for c in table.columns)
     return Relation(table.name, outputs, tuple(map(quoted, table.primary_key)), is_table=True)

@@ -13,7 +13,7 @@ SCHEMA = "public"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class DrawnColumn:
     """A column.
 
     Attributes:
@@ -30,11 +30,11 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class DrawnTable:
     """A table with a primary key."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[DrawnColumn, ...]
     primary_key: tuple[str, ...]
     is_full: bool
     """REPLICA IDENTITY FULL."""
@@ -58,7 +58,7 @@ class Table:
         return f"CREATE TABLE {self.name} (\n    {lines}\n);{full}"
 
 
-def schema_ddl(tables: Sequence[Table]) -> str:
+def schema_ddl(tables: Sequence[DrawnTable]) -> str:
     """CREATE statements of a schema."""
     uses_enum = any(column.type.name == "mood" for table in tables for column in table.columns)
     return "\n".join([*([ENUMS] if uses_enum else []), *(table.ddl() for table in tables)])
@@ -144,7 +144,7 @@ def rows_of(change: PlannedChange) -> tuple[Row, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class DrawnTransaction:
     """A transaction.
 
     Attributes:
@@ -172,7 +172,7 @@ class RowChange:
         left_out: Positions in `after` of values that were left out.
     """
 
-    table: Table
+    table: DrawnTable
     op: str
     commit_lsn: int
     lsn: int
@@ -209,7 +209,7 @@ State = dict[str, dict[Row, Row]]
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class DrawnCommit:
     """A transaction as it was committed."""
 
     lsn: int
@@ -218,19 +218,19 @@ class Commit:
     """For each table that it touched all its rows afterwards."""
 
 
-def play(tables: Sequence[Table], transactions: Sequence[Transaction]) -> tuple[Commit, ...]:
+def play(tables: Sequence[DrawnTable], transactions: Sequence[DrawnTransaction]) -> tuple[DrawnCommit, ...]:
     """Runs the transactions one after the other on empty tables."""
     database = _Database(tables)
     return tuple(database.commit(transaction) for transaction in transactions)
 
 
 class _Database:
-    def __init__(self, tables: Sequence[Table]) -> None:
+    def __init__(self, tables: Sequence[DrawnTable]) -> None:
         self._tables = {table.name: table for table in tables}
         self._rows: State = {table.name: {} for table in tables}
         self._lsn = 0
 
-    def commit(self, transaction: Transaction) -> Commit:
+    def commit(self, transaction: DrawnTransaction) -> DrawnCommit:
         changes: list[RowChange] = []
         for planned in transaction.changes:
             table = self._tables.get(planned.table)
@@ -238,9 +238,11 @@ class _Database:
                 changes += self._apply(table, planned, transaction)
         touched = sorted({change.table.name for change in changes})
         rows = tuple((name, tuple(self._rows[name].values())) for name in touched)
-        return Commit(transaction.commit_lsn, tuple(changes), rows)
+        return DrawnCommit(transaction.commit_lsn, tuple(changes), rows)
 
-    def _apply(self, table: Table, planned: PlannedChange, transaction: Transaction) -> list[RowChange]:
+    def _apply(
+        self, table: DrawnTable, planned: PlannedChange, transaction: DrawnTransaction
+    ) -> list[RowChange]:
         rows = self._rows[table.name]
         commit_lsn = transaction.commit_lsn
         lsn = self._next_lsn(commit_lsn)
@@ -273,7 +275,7 @@ class _Database:
         return self._lsn
 
     def _move(
-        self, table: Table, key: Row, row: Row, commit_lsn: int, *, leaves_out: bool
+        self, table: DrawnTable, key: Row, row: Row, commit_lsn: int, *, leaves_out: bool
     ) -> list[RowChange]:
         old = self._rows[table.name].pop(key)
         self._rows[table.name][table.key(row)] = row
@@ -282,7 +284,9 @@ class _Database:
         delete = RowChange(table, "d", commit_lsn, self._lsn, old, None)
         return [delete, RowChange(table, "c", commit_lsn, self._lsn, None, row, left_out)]
 
-    def _renumber(self, table: Table, moves: tuple[tuple[Row, Row], ...], commit_lsn: int) -> list[RowChange]:
+    def _renumber(
+        self, table: DrawnTable, moves: tuple[tuple[Row, Row], ...], commit_lsn: int
+    ) -> list[RowChange]:
         before = self._rows[table.name]
         found = {key: row for key, row in moves if key in before and table.key(row) != key}
         after = {key: row for key, row in before.items() if key not in found}
@@ -301,7 +305,7 @@ class _Database:
         self._rows[table.name] = after
         return changes
 
-    def _replace(self, table: Table, planned: Replace, commit_lsn: int) -> list[RowChange]:
+    def _replace(self, table: DrawnTable, planned: Replace, commit_lsn: int) -> list[RowChange]:
         key = table.key(planned.row)
         old = self._rows[table.name].get(key)
         if old is None or not table.is_full:
@@ -315,7 +319,7 @@ class _Database:
         return [*changes, RowChange(table, "d", commit_lsn, self._next_lsn(commit_lsn), removed, None)]
 
 
-def _left_out(table: Table, old: Row, new: Row) -> frozenset[int]:
+def _left_out(table: DrawnTable, old: Row, new: Row) -> frozenset[int]:
     return frozenset(
         column.position
         for column in table.columns

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from slackwater_lab.differential.case import Choices, Feature
 from slackwater_lab.differential.history import (
-    Column,
     Delete,
+    DrawnColumn,
+    DrawnTable,
+    DrawnTransaction,
     Move,
     PlannedChange,
     Put,
     Renumber,
     Replace,
     Row,
-    Table,
-    Transaction,
     Truncate,
 )
 from slackwater_lab.differential.sql_types import (
@@ -39,13 +39,13 @@ _KEYS = 4
 """Different values of a column that identifies or refers."""
 
 
-def make_tables(choices: Choices) -> tuple[Table, ...]:
+def make_tables(choices: Choices) -> tuple[DrawnTable, ...]:
     """Two to five tables, each with a primary key, columns that may refer to others, and plain ones."""
     main_type = choices.weighted(_KEY_TYPES)
     return tuple(_table(choices, f"t{number}", main_type) for number in range(1, choices.number(2, 5) + 1))
 
 
-def _table(choices: Choices, name: str, main_type: SqlType) -> Table:
+def _table(choices: Choices, name: str, main_type: SqlType) -> DrawnTable:
     makers = _Columns(choices)
     key = [
         makers.add("id", main_type if choices.chance(0.7) else choices.weighted(_KEY_TYPES), nullable=False)
@@ -61,30 +61,30 @@ def _table(choices: Choices, name: str, main_type: SqlType) -> Table:
     if choices.chance(0.3):
         columns = tuple(choices.some(columns, len(columns), len(columns)))
     is_full = not choices.may(Feature.PARTIAL_IDENTITY, 0.25)
-    return Table(name, columns, tuple(key), is_full)
+    return DrawnTable(name, columns, tuple(key), is_full)
 
 
 class _Columns:
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
-        self.columns: list[Column] = []
+        self.columns: list[DrawnColumn] = []
 
     def add(self, name: str, of_type: SqlType, *, nullable: bool, may_be_odd: bool = False) -> str:
         if may_be_odd and self._choices.may(Feature.ODD_NAMES, 0.04):
             name = self._choices.one([odd for odd in _ODD_NAMES if odd not in self._names()])
-        self.columns.append(Column(name, of_type, nullable, len(self.columns)))
+        self.columns.append(DrawnColumn(name, of_type, nullable, len(self.columns)))
         return name
 
     def _names(self) -> set[str]:
         return {column.name for column in self.columns}
 
 
-def is_reference(table: Table, column: Column) -> bool:
+def is_reference(table: DrawnTable, column: DrawnColumn) -> bool:
     """Its values identify rows or refer to such."""
     return column.name in table.primary_key or column.name.startswith("r")
 
 
-def domain(table: Table, column: Column) -> Sequence[Value]:
+def domain(table: DrawnTable, column: DrawnColumn) -> Sequence[Value]:
     """The values that rows of a table have in a column, NULL aside."""
     if is_reference(table, column):
         return key_values(column.type)
@@ -105,13 +105,13 @@ _MOST_ROWS = 10
 _LSN_STEP = 2_000
 
 
-def make_transactions(choices: Choices, tables: Sequence[Table]) -> tuple[Transaction, ...]:
+def make_transactions(choices: Choices, tables: Sequence[DrawnTable]) -> tuple[DrawnTransaction, ...]:
     """Five to forty transactions, few more often than many; the first ones fill the tables."""
     return _Historian(choices, tables).write(5 + min(choices.number(0, 35), choices.number(0, 35)))
 
 
 class _Historian:
-    def __init__(self, choices: Choices, tables: Sequence[Table]) -> None:
+    def __init__(self, choices: Choices, tables: Sequence[DrawnTable]) -> None:
         self._choices = choices
         self._tables = tables
         self._rows: dict[str, dict[Row, Row]] = {table.name: {} for table in tables}
@@ -133,19 +133,19 @@ class _Historian:
         self._may_truncate = choices.may(Feature.TRUNCATE, 0.1)
         self._starts_with_snapshot = choices.may(Feature.SNAPSHOT, 0.3)
 
-    def _narrowed(self, table: Table, column: Column) -> Sequence[Value]:
+    def _narrowed(self, table: DrawnTable, column: DrawnColumn) -> Sequence[Value]:
         values = domain(table, column)
         is_whole = is_reference(table, column) or self._choices.chance(0.5)
         return values if is_whole else self._choices.some(values, 2, len(values))
 
-    def write(self, count: int) -> tuple[Transaction, ...]:
+    def write(self, count: int) -> tuple[DrawnTransaction, ...]:
         lsn = self._choices.number(1, 1_000_000)
         transactions = []
         for number in range(count):
             lsn += _LSN_STEP + self._choices.number(0, 100)
             changes = self._filling() if number < 2 else self._work()
             is_snapshot = number == 0 and self._starts_with_snapshot
-            transactions.append(Transaction(lsn, tuple(changes), is_snapshot))
+            transactions.append(DrawnTransaction(lsn, tuple(changes), is_snapshot))
         return tuple(transactions)
 
     def _filling(self) -> list[PlannedChange]:
@@ -161,7 +161,7 @@ class _Historian:
             changes += self._step(self._choices.one(self._tables))
         return changes
 
-    def _step(self, table: Table) -> list[PlannedChange]:
+    def _step(self, table: DrawnTable) -> list[PlannedChange]:
         rows = self._rows[table.name]
         if self._may_truncate and self._choices.chance(0.05):
             rows.clear()
@@ -194,12 +194,12 @@ class _Historian:
             return self._renumber(table) if self._choices.chance(0.5) else self._replace(table, row)
         return [self._put(table, self._changed(table, row))]
 
-    def _insert(self, table: Table) -> PlannedChange:
+    def _insert(self, table: DrawnTable) -> PlannedChange:
         removed = self._removed[table.name]
         is_return = removed and self._choices.chance(0.3)
         return self._put(table, self._choices.one(removed) if is_return else self._new_row(table))
 
-    def _burst(self, table: Table, row: Row) -> list[PlannedChange]:
+    def _burst(self, table: DrawnTable, row: Row) -> list[PlannedChange]:
         """Several changes of one row."""
         changes: list[PlannedChange] = []
         for _ in range(self._choices.number(2, 4)):
@@ -211,13 +211,13 @@ class _Historian:
                 changes.append(self._put(table, row))
         return changes
 
-    def _empty_group(self, table: Table, row: Row) -> list[PlannedChange]:
+    def _empty_group(self, table: DrawnTable, row: Row) -> list[PlannedChange]:
         """All rows go that share a value."""
         position = self._choices.one(table.columns).position
         alike = [other for other in self._rows[table.name].values() if other[position] == row[position]]
         return [self._delete(table, other) for other in alike]
 
-    def _move(self, table: Table, row: Row) -> list[PlannedChange]:
+    def _move(self, table: DrawnTable, row: Row) -> list[PlannedChange]:
         new = self._new_row(table)
         kept = {c.position: row[c.position] for c in table.columns if self._choices.chance(0.7)}
         for position in table.key_positions:
@@ -230,7 +230,7 @@ class _Historian:
         rows[table.key(new)] = new
         return [Move(table.name, table.key(row), new, self._leaves_out and self._choices.chance(0.5))]
 
-    def _renumber(self, table: Table) -> list[PlannedChange]:
+    def _renumber(self, table: DrawnTable) -> list[PlannedChange]:
         """The keys of some rows go around, so that each but the last meets the row that had its new key."""
         rows = self._rows[table.name]
         found = self._choices.some(list(rows.values()), 1, 4)
@@ -246,29 +246,29 @@ class _Historian:
         rows.update((table.key(row), row) for row in moved)
         return [Renumber(table.name, tuple(zip(map(table.key, found), moved, strict=True)))]
 
-    def _replace(self, table: Table, row: Row) -> list[PlannedChange]:
+    def _replace(self, table: DrawnTable, row: Row) -> list[PlannedChange]:
         new = self._changed(table, row)
         versions = tuple(self._changed(table, row) for _ in range(self._choices.number(0, 2)))
         keeps_old = self._choices.chance(0.5)
         self._rows[table.name][table.key(row)] = (row if keeps_old else new, *versions)[-1]
         return [Replace(table.name, new, versions, keeps_old)]
 
-    def _put(self, table: Table, row: Row) -> PlannedChange:
+    def _put(self, table: DrawnTable, row: Row) -> PlannedChange:
         self._rows[table.name][table.key(row)] = row
         return Put(table.name, row, self._leaves_out and self._choices.chance(0.5))
 
-    def _delete(self, table: Table, row: Row) -> PlannedChange:
+    def _delete(self, table: DrawnTable, row: Row) -> PlannedChange:
         del self._rows[table.name][table.key(row)]
         self._removed[table.name].append(row)
         return Delete(table.name, table.key(row))
 
-    def _changed(self, table: Table, row: Row) -> Row:
+    def _changed(self, table: DrawnTable, row: Row) -> Row:
         changeable = [c.position for c in table.columns if c.name not in table.primary_key]
         positions = set(self._choices.some(changeable, 1, 2))
         new = self._new_row(table)
         return tuple(new[i] if i in positions else value for i, value in enumerate(row))
 
-    def _new_row(self, table: Table) -> Row:
+    def _new_row(self, table: DrawnTable) -> Row:
         ordered = sorted(table.columns, key=lambda column: column.position)
         return tuple(
             None
@@ -278,6 +278,6 @@ class _Historian:
         )
 
 
-def _with_key(table: Table, row: Row, key: Row) -> Row:
+def _with_key(table: DrawnTable, row: Row, key: Row) -> Row:
     values = dict(zip(table.key_positions, key, strict=True))
     return tuple(values.get(position, value) for position, value in enumerate(row))

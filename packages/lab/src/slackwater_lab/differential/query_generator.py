@@ -19,7 +19,7 @@ from slackwater_lab.differential.expression_generator import (
     typed,
     window,
 )
-from slackwater_lab.differential.history import Table
+from slackwater_lab.differential.history import DrawnTable
 from slackwater_lab.differential.query import (
     Compound,
     Cte,
@@ -47,7 +47,7 @@ _JOINS = (
 _DEEPEST = 2
 
 
-def make_views(choices: Choices, tables: Sequence[Table]) -> tuple[View, ...]:
+def make_views(choices: Choices, tables: Sequence[DrawnTable]) -> tuple[View, ...]:
     """One to three views; later ones may read earlier ones."""
     maker = _Maker(choices, tables)
     return tuple(maker.view(f"view{n}") for n in range(1, choices.weighted([(1, 7), (2, 2), (3, 1)]) + 1))
@@ -65,7 +65,7 @@ class _Made:
 
 
 class _Maker:
-    def __init__(self, choices: Choices, tables: Sequence[Table]) -> None:
+    def __init__(self, choices: Choices, tables: Sequence[DrawnTable]) -> None:
         self._choices = choices
         self._tables = [table_relation(table) for table in tables]
         self._views: list[Relation] = []

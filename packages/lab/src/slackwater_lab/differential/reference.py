@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_lab.differential.history import SCHEMA, Commit, Table, quoted
+from slackwater_lab.differential.history import SCHEMA, DrawnCommit, DrawnTable, quoted
 from slackwater_lab.differential.query import View
 
 _NUMBERS = frozenset(
@@ -132,7 +132,7 @@ class Reference:
         duckdb.Error: from any method, when DuckDB cannot do what the case says.
     """
 
-    def __init__(self, tables: Sequence[Table], views: Sequence[View]) -> None:
+    def __init__(self, tables: Sequence[DrawnTable], views: Sequence[View]) -> None:
         self._views = views
         self._columns = {table.name: [column.position for column in table.columns] for table in tables}
         self._connection = _connection()
@@ -142,7 +142,7 @@ class Reference:
             self.__exit__()
             raise
 
-    def _create(self, tables: Sequence[Table], views: Sequence[View]) -> None:
+    def _create(self, tables: Sequence[DrawnTable], views: Sequence[View]) -> None:
         for table in tables:
             columns = ", ".join(f"{quoted(c.name)} {c.type.duckdb}" for c in table.columns)
             self._connection.execute(f"CREATE TABLE {table.name} ({columns})")
@@ -156,7 +156,7 @@ class Reference:
         self._connection.execute(f"SET schema = 'main'; DROP SCHEMA {SCHEMA} CASCADE").fetchall()
         _idle.append(self._connection)
 
-    def apply(self, commit: Commit) -> None:
+    def apply(self, commit: DrawnCommit) -> None:
         """Brings the tables to the state after a commit."""
         for name, rows in commit.touched:
             self._connection.execute(f"DELETE FROM {name}")

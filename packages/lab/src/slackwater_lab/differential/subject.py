@@ -14,13 +14,13 @@ from slackwater_lab.differential.check import Checked, batches_of, check
 from slackwater_lab.differential.engines import ENGINES, MakeEngine
 from slackwater_lab.differential.faults import FAULTS
 from slackwater_lab.differential.history import (
-    Commit,
+    DrawnCommit,
+    DrawnTable,
+    DrawnTransaction,
     PlannedChange,
     Put,
     Row,
     RowChange,
-    Table,
-    Transaction,
     play,
     quoted,
     schema_ddl,
@@ -119,11 +119,11 @@ def _without_what_does_not_matter(result: Checked) -> Iterator[Case]:
         yield replace(case, views=(case.views[result.view],))
 
 
-def _transactions(case: Case) -> tuple[Transaction, ...]:
+def _transactions(case: Case) -> tuple[DrawnTransaction, ...]:
     return case.transactions
 
 
-def _with_transactions(case: Case, transactions: tuple[Transaction, ...]) -> Case:
+def _with_transactions(case: Case, transactions: tuple[DrawnTransaction, ...]) -> Case:
     return replace(case, transactions=transactions)
 
 
@@ -150,7 +150,7 @@ def _columns(case: Case) -> tuple[tuple[str, str], ...]:
 
 
 def _with_columns(case: Case, columns: tuple[tuple[str, str], ...]) -> Case:
-    def narrowed(table: Table) -> Table:
+    def narrowed(table: DrawnTable) -> DrawnTable:
         kept = (c for c in table.columns if c.name in table.primary_key or (table.name, c.name) in columns)
         return replace(table, columns=tuple(kept))
 
@@ -195,10 +195,10 @@ def _with_less_schema(result: Checked) -> Iterator[Case]:
             yield _with_table(case, number, replace(table, primary_key=key))
 
 
-def _with_table(case: Case, number: int, table: Table) -> Case:
+def _with_table(case: Case, number: int, table: DrawnTable) -> Case:
     """With another primary key, rows that it cannot tell apart are changes of one row."""
 
-    def narrowed(transaction: Transaction) -> Transaction:
+    def narrowed(transaction: DrawnTransaction) -> DrawnTransaction:
         kept = tuple(c for c in transaction.changes if c.table != table.name or isinstance(c, Put))
         return replace(transaction, changes=kept)
 
@@ -237,7 +237,7 @@ def _circumstances(batch: Batch) -> str:
     return ": " + ", ".join(words) if words else ""
 
 
-def _transaction(commit: Commit) -> Iterator[str]:
+def _transaction(commit: DrawnCommit) -> Iterator[str]:
     yield "BEGIN;"
     for change in commit.changes:
         yield f"  {_statement(change)};"
@@ -260,7 +260,7 @@ def _statement(change: RowChange) -> str:
     return f"UPDATE {table.name} TO ({values}) WHERE {_key(table, row)}{note}"
 
 
-def _key(table: Table, row: Row) -> str:
+def _key(table: DrawnTable, row: Row) -> str:
     pairs = zip(table.primary_key, table.key_positions, strict=True)
     return " AND ".join(f"{quoted(name)} = {_sql(row, position)}" for name, position in pairs)
 

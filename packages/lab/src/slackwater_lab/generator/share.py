@@ -28,10 +28,10 @@ from slackwater_lab.generator.debezium_records import (
 )
 from slackwater_lab.workloads.workload import (
     NO_CHANGES,
+    BusinessTransaction,
     Change,
     Insert,
     Plus,
-    Transaction,
     Update,
     Value,
     Workload,
@@ -296,7 +296,7 @@ class SimulatedLog:
         """The commit LSN of the newest transaction that was handed out; 0 before the first."""
         return self._previous_commit or 0
 
-    def commits(self, transactions: Iterable[Transaction]) -> Iterator[Committed]:
+    def commits(self, transactions: Iterable[BusinessTransaction]) -> Iterator[Committed]:
         """Yields what appears in the log. Transactions that change nothing or roll back do not."""
         for transaction in transactions:
             if self._open:

@@ -23,9 +23,9 @@ from slackwater_lab.debezium import (
     partition_of,
     snapshot_value,
 )
-from slackwater_lab.simulator.database import Change, Commit, Row
+from slackwater_lab.simulator.database import Change, Row, SimulatedCommit
 from slackwater_lab.simulator.kafka import Broker, Record
-from slackwater_lab.simulator.scenario import SOURCE, Table
+from slackwater_lab.simulator.scenario import SOURCE, SimulatedTable
 
 TRANSACTIONS = (transaction_topic(SOURCE), 0)
 NOTIFICATIONS = (notification_topic(SOURCE), 0)
@@ -65,13 +65,13 @@ class Restart:
 class Way(Protocol):
     """The fate of records between the connector's counting and Kafka."""
 
-    def arrives(self, commit: Commit, number: int) -> bool:
+    def arrives(self, commit: SimulatedCommit, number: int) -> bool:
         """Says whether a change, by number, is not dropped or lost."""
 
-    def has_begin(self, commit: Commit) -> bool:
+    def has_begin(self, commit: SimulatedCommit) -> bool:
         """Says whether BEGIN of a commit is not lost."""
 
-    def has_end(self, commit: Commit) -> bool:
+    def has_end(self, commit: SimulatedCommit) -> bool:
         """Says whether END of a commit is not lost."""
 
 
@@ -88,8 +88,8 @@ class Connector:
 
     def __init__(
         self,
-        commits: list[Commit],
-        tables: Mapping[str, Table],
+        commits: list[SimulatedCommit],
+        tables: Mapping[str, SimulatedTable],
         broker: Broker,
         keyless_partition: Callable[[int], int],
         way: Way,
@@ -194,7 +194,7 @@ class Connector:
         if self.acknowledged > self.stored[-1]:
             self.stored.append(self.acknowledged)
 
-    def _row_records(self, commit: Commit, place: Place, now_ms: int) -> Iterator[Record]:
+    def _row_records(self, commit: SimulatedCommit, place: Place, now_ms: int) -> Iterator[Record]:
         number = place.item - 1
         change = commit.changes[number]
         if not self._way.arrives(commit, number):

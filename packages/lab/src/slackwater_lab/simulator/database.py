@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slackwater_lab.simulator.scenario import PlannedChange, PlannedTransaction, Table
+from slackwater_lab.simulator.scenario import PlannedChange, PlannedTransaction, SimulatedTable
 
 Row = tuple[int, int]
 """Id and value."""
@@ -30,7 +30,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class SimulatedCommit:
     """A transaction that committed."""
 
     number: int
@@ -56,10 +56,13 @@ class Database:
     """
 
     def __init__(
-        self, tables: Sequence[Table], transactions: Iterable[PlannedTransaction], backup: State | None = None
+        self,
+        tables: Sequence[SimulatedTable],
+        transactions: Iterable[PlannedTransaction],
+        backup: State | None = None,
     ) -> None:
         self._keyless = {table.name for table in tables if table.is_keyless}
-        self.commits: list[Commit] = []
+        self.commits: list[SimulatedCommit] = []
         self._states: list[State] = [backup or {table.name: Counter() for table in tables}]
         for transaction in transactions:
             state = {name: Counter(rows) for name, rows in self._states[-1].items()}
@@ -67,7 +70,7 @@ class Database:
                 c for planned in transaction.changes for c in self._changes(state[planned.table], planned)
             ]
             self.commits.append(
-                Commit(transaction.number, transaction.xid, transaction.commit_lsn, tuple(changes))
+                SimulatedCommit(transaction.number, transaction.xid, transaction.commit_lsn, tuple(changes))
             )
             self._states.append(state)
 

@@ -78,7 +78,7 @@ class Feature(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SimulatedTable:
     """A captured table."""
 
     name: str
@@ -199,7 +199,7 @@ class Scenario:
 
     seed: int
     features: frozenset[Feature]
-    tables: tuple[Table, ...]
+    tables: tuple[SimulatedTable, ...]
     transactions: tuple[PlannedTransaction, ...]
     """In commit order; the last one touches every partition and is never dropped."""
     incidents: tuple[Incident, ...]
@@ -366,7 +366,7 @@ def _lost(rng: random.Random, transactions: int) -> Loss:
     return Loss(rng.randrange(transactions), rng.random(), rng.choice(("row", "row", "end", "end", "begin")))
 
 
-def _restore(rng: random.Random, features: frozenset[Feature], tables: Sequence[Table]) -> Restore:
+def _restore(rng: random.Random, features: frozenset[Feature], tables: Sequence[SimulatedTable]) -> Restore:
     """Makes a restore. What follows has transaction ids that were there before, but no LSN: logs differ."""
     transactions = _transactions(rng, features, tables, first_value=2_000_000)
     moved = (
@@ -398,19 +398,19 @@ def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:
     return frozenset(found)
 
 
-def _tables(rng: random.Random, features: frozenset[Feature]) -> tuple[Table, ...]:
+def _tables(rng: random.Random, features: frozenset[Feature]) -> tuple[SimulatedTable, ...]:
     partitions = [rng.choice((1, 2, 3, 4)) for _ in range(3)]
     if _F.AGGREGATE in features and rng.random() < _ALIKE:
         partitions = [rng.choice((1, 2, 2, 3))] * 3
     return (
-        Table("inv.a", partitions[0]),
-        Table("inv.b", partitions[1], is_keyless=_F.KEYLESS in features),
-        Table("inv.c", partitions[2], is_followed=_F.SUBSET not in features),
+        SimulatedTable("inv.a", partitions[0]),
+        SimulatedTable("inv.b", partitions[1], is_keyless=_F.KEYLESS in features),
+        SimulatedTable("inv.c", partitions[2], is_followed=_F.SUBSET not in features),
     )
 
 
 def _transactions(
-    rng: random.Random, features: frozenset[Feature], tables: Sequence[Table], first_value: int = 0
+    rng: random.Random, features: frozenset[Feature], tables: Sequence[SimulatedTable], first_value: int = 0
 ) -> tuple[PlannedTransaction, ...]:
     """Commit LSNs rise; LSNs of changes and transaction ids interleave as far back as ten commits."""
     count = rng.choice((3, 6, 10, 16))
@@ -438,12 +438,12 @@ def _transactions(
     return _with_xids(drafts, 2**32 - 3 if _F.WRAP in features else 700)
 
 
-def _touched(rng: random.Random, table: Table, lsn: int, value: int) -> PlannedChange:
+def _touched(rng: random.Random, table: SimulatedTable, lsn: int, value: int) -> PlannedChange:
     wish = rng.choice(("put", "put", "put", "delete", "move"))
     return PlannedChange(table.name, rng.randint(0, 9), wish, lsn, value)
 
 
-def _copied(rng: random.Random, table: Table, lsn: int, value: int) -> PlannedChange:
+def _copied(rng: random.Random, table: SimulatedTable, lsn: int, value: int) -> PlannedChange:
     """New rows: COPY never changes a key twice."""
     return PlannedChange(table.name, 1000 + value, "put", lsn, value)
 
@@ -460,7 +460,7 @@ def _lsns(rng: random.Random, commit_lsn: int, reach: int, count: int, used: set
 
 
 def _everywhere(
-    rng: random.Random, tables: Sequence[Table], count: int, used: set[int]
+    rng: random.Random, tables: Sequence[SimulatedTable], count: int, used: set[int]
 ) -> list[PlannedChange]:
     """Rows in every partition, so that nothing waits for traffic at the end."""
     lsns = iter(_lsns(rng, 8 * 1000 * (count + 1), 1, 40 * len(tables), used))

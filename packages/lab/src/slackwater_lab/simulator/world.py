@@ -28,7 +28,7 @@ from slackwater_lab.simulator.connector import (
     Restart,
     SnapshotRows,
 )
-from slackwater_lab.simulator.database import Change, Commit, Database, Row, State
+from slackwater_lab.simulator.database import Change, Database, Row, SimulatedCommit, State
 from slackwater_lab.simulator.kafka import Broker, PlainProducer, Record, TransactionalProducer
 from slackwater_lab.simulator.oracle import Expected, Oracle, ViolationError
 from slackwater_lab.simulator.scenario import SOURCE, Feature, Restore, Scenario
@@ -106,7 +106,7 @@ class World:
         has_snapshots = any(map(scenario.has, (Feature.SNAPSHOT, Feature.BLOCKING, Feature.TIMELINES)))
         if has_snapshots and not scenario.has(Feature.UNANNOUNCED):
             self.broker.add_topic(NOTIFICATIONS[0], 1)
-        self.commits: list[Commit] = []
+        self.commits: list[SimulatedCommit] = []
         """What the connector may read: commits that are streamed."""
         self.connector = self._new_connector()
         make = TransactionalProducer if scenario.has(Feature.EXACTLY_ONCE) else PlainProducer
@@ -417,7 +417,7 @@ class World:
         """Those of tables that the sidecar waits for, by number."""
         return {n: c for n, c in enumerate(changes) if c.table in self.followed_tables}
 
-    def arrives(self, commit: Commit, number: int) -> bool:
+    def arrives(self, commit: SimulatedCommit, number: int) -> bool:
         """Says whether a change is neither dropped by a transform nor lost."""
         change = commit.changes[number]
         if self.is_dropped(change.table, change.key):
@@ -428,19 +428,19 @@ class World:
         """Says whether a transform drops a row."""
         return self.scenario.has(Feature.DROPPED) and table == _JUDGED_TABLE and row_id % 3 == 1
 
-    def has_end(self, commit: Commit) -> bool:
+    def has_end(self, commit: SimulatedCommit) -> bool:
         """Says whether END of a transaction is not lost."""
         return self._has("end", commit)
 
-    def has_begin(self, commit: Commit) -> bool:
+    def has_begin(self, commit: SimulatedCommit) -> bool:
         """Says whether BEGIN of a transaction is not lost."""
         return self._has("begin", commit)
 
-    def _has(self, what: str, commit: Commit) -> bool:
+    def _has(self, what: str, commit: SimulatedCommit) -> bool:
         lost = self.scenario.lost
         return lost is None or lost.what != what or lost.transaction != commit.number
 
-    def _lost_change(self, commit: Commit) -> int | None:
+    def _lost_change(self, commit: SimulatedCommit) -> int | None:
         """The number of the change of a transaction that is lost, if any is."""
         lost = self.scenario.lost
         if lost is None or lost.what != "row" or commit.number != lost.transaction:
@@ -555,7 +555,7 @@ def _offsets(cut: Cut) -> str:
     return " ".join(f"{topic}{list(offsets)}" for topic, offsets in cut.end_offsets.items())
 
 
-def _changes(commit: Commit) -> str:
+def _changes(commit: SimulatedCommit) -> str:
     return " ".join(f"{c.op}:{c.table}:{c.key}" for c in commit.changes) or "nothing"
 
 

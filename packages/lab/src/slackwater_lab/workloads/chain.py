@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from slackwater_lab.workloads.orders import price
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Delete,
     Insert,
     Operation,
-    Transaction,
     Update,
     Value,
     Workload,
@@ -49,7 +49,7 @@ class ChainWorkload(Workload):
         """Their number."""
         return max(2, self.size // _ORDERS_PER_CUSTOMER)
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the customers, then the orders with three lines each."""
         for customer in range(1, self.customers + 1):
             row: dict[str, Value] = {
@@ -58,14 +58,16 @@ class ChainWorkload(Workload):
                 "region": f"region-{customer % 17}",
                 "note": None,
             }
-            yield Transaction((Insert(CUSTOMERS, row),))
+            yield BusinessTransaction((Insert(CUSTOMERS, row),))
         for order in range(1, self.size + 1):
             first = FIRST_LINES * (order - 1) + 1
             lines = range(first, first + FIRST_LINES)
             customer = 1 + order % self.customers
-            yield Transaction((_order(order, customer), *(_line(line, order, self.seed) for line in lines)))
+            yield BusinessTransaction(
+                (_order(order, customer), *(_line(line, order, self.seed) for line in lines))
+            )
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields changes of what the writer owns: mostly lines, now and then a customer."""
         return _Writer(self, writer, writers).transactions()
 
@@ -97,10 +99,10 @@ class _Writer:
         ]
         self._kinds = [kind for kind, weight in kinds for _ in range(weight)]
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[BusinessTransaction]:
         kinds, rng = self._kinds, self._random.random
         while True:
-            yield Transaction(tuple(kinds[int(rng() * len(kinds))]()))
+            yield BusinessTransaction(tuple(kinds[int(rng() * len(kinds))]()))
 
     def _some_order(self) -> int:
         return self._orders[int(self._random.random() * len(self._orders))]

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Delete,
     Insert,
     Operation,
     Plus,
-    Transaction,
     Update,
     Value,
     Workload,
@@ -55,14 +55,14 @@ class HotKeyWorkload(Workload):
     hot_share: float = _HOT_SHARE
     """Of the changes, those of the hot meter."""
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the meters, without readings."""
         for meter in range(1, max(2, self.size) + 1):
             name = f"meter-{meter}"
             row: dict[str, Value] = {"id": meter, "name": name, "readings": 0, "consumed": money(0)}
-            yield Transaction((Insert(_METERS, row),))
+            yield BusinessTransaction((Insert(_METERS, row),))
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields new, corrected and removed readings."""
         return _Writer(self, writer, writers).transactions()
 
@@ -79,21 +79,21 @@ class _Writer:
         self._max_hot = max(2, _MAX_HOT // writers)
         self._max_others = max(2, _MAX_OTHER * meters // writers)
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[BusinessTransaction]:
         rng = self._random.random
         while True:
             is_hot = rng() < self._hot_share
             own, most = (self._hot, self._max_hot) if is_hot else (self._others, self._max_others)
             meter = _HOT_METER if is_hot else 2 + int(rng() * (self._meters - 1))
             if rng() < 0.03:
-                yield Transaction(self._add(self._new(meter)), is_rolled_back=True)
+                yield BusinessTransaction(self._add(self._new(meter)), is_rolled_back=True)
             elif len(own) >= most:
-                yield Transaction(self._remove(own.popleft()))
+                yield BusinessTransaction(self._remove(own.popleft()))
             elif own and rng() < 0.3:
-                yield Transaction(self._correct(own))
+                yield BusinessTransaction(self._correct(own))
             else:
                 own.append(self._new(meter))
-                yield Transaction(self._add(own[-1]))
+                yield BusinessTransaction(self._add(own[-1]))
 
     def _new(self, meter: int) -> _Reading:
         return _Reading(next(self._ids), meter, 1 + int(self._random.random() * 10_000))

@@ -33,8 +33,8 @@ from slackwater_lab.workloads.orders import (
     price,
 )
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Change,
-    Transaction,
     Undone,
     Update,
     Workload,
@@ -71,11 +71,11 @@ class HugeWorkload(Workload):
     shared: int = 0
     """The number of first orders that are left alone."""
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the orders with three lines each."""
         return first_orders(self.size, self.seed)
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields changes of one order, and one time in fifty of very many."""
         return _Writer(self, writer, writers).transactions()
 
@@ -92,14 +92,14 @@ class _Writer:
         """Of the orders whose lines are not the first ones any more."""
         self._imported = 0
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[BusinessTransaction]:
         rng = self._random.random
         while True:
             orders = 1
             if rng() < _HUGE_SHARE:
                 changes = self._smallest * (self._largest / self._smallest) ** rng()
                 orders = max(1, int(changes) // _ROWS)
-            yield Transaction(tuple(self._job(orders)))
+            yield BusinessTransaction(tuple(self._job(orders)))
 
     def _job(self, orders: int) -> list[Change]:
         choice = self._random.random()
@@ -170,11 +170,11 @@ class MixedWorkload(Workload):
     def _orders(self) -> OrdersWorkload:
         return OrdersWorkload(self.seed, self.size)
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the orders, those that are shared without lines."""
         return self._orders.first()
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields orders with savepoints; the last of several writers, huge transactions."""
         if writers > 1 and writer == writers - 1:
             huge = HugeWorkload(
@@ -186,8 +186,8 @@ class MixedWorkload(Workload):
 
 
 def _with_savepoints(
-    transactions: Iterator[Transaction], rng: random.Random, first_line: int, writers: int
-) -> Iterator[Transaction]:
+    transactions: Iterator[BusinessTransaction], rng: random.Random, first_line: int, writers: int
+) -> Iterator[BusinessTransaction]:
     """Lines that are taken back have ids below 0, and no order contains them."""
     lines = count(first_line, -writers)
     for transaction in transactions:

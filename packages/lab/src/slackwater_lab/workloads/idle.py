@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Delete,
     Insert,
     Operation,
     Plus,
-    Transaction,
     Update,
     Value,
     Workload,
@@ -44,27 +44,27 @@ class IdleWorkload(Workload):
     name: ClassVar[str] = "idle"
     pipeline: Path = field(default=workload_pipeline("idle"), kw_only=True)
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the machines and their sites."""
         for machine in range(1, max(_RUNNING, self.size) + 1):
             row: dict[str, Value] = {"id": machine, "name": f"machine-{machine}", "runs": 0, "output": 0}
             site: dict[str, Value] = {"id": machine, "machine_id": machine, "place": f"hall {machine % 7}"}
-            yield Transaction((Insert(_MACHINES, row), Insert(_SITES, site)))
+            yield BusinessTransaction((Insert(_MACHINES, row), Insert(_SITES, site)))
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields new runs and, from some number on, removals of old ones."""
         rng = self.new_random(writer, writers).random
         ids, own = count(1 + writer, writers), deque[tuple[int, int, int]]()
         most = max(1, _RUNNING * _MAX_RUNS // writers)
         while True:
             if len(own) >= most:
-                yield Transaction(_forget(*own.popleft()))
+                yield BusinessTransaction(_forget(*own.popleft()))
             else:
                 run = next(ids), 1 + int(rng() * _RUNNING), 1 + int(rng() * 1_000)
                 is_rolled_back = rng() < 0.03
                 if not is_rolled_back:
                     own.append(run)
-                yield Transaction(_run(*run), is_rolled_back=is_rolled_back)
+                yield BusinessTransaction(_run(*run), is_rolled_back=is_rolled_back)
 
 
 def _run(run_id: int, machine: int, output: int) -> tuple[Operation, ...]:

@@ -23,9 +23,9 @@ from slackwater_lab.workloads.orders import (
     price,
 )
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Delete,
     Operation,
-    Transaction,
     Update,
     Workload,
     repository_pipeline,
@@ -49,11 +49,11 @@ class InterleavedWorkload(Workload):
     name: ClassVar[str] = "interleaved"
     pipeline: Path = field(default=repository_pipeline("orders"), kw_only=True)
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the orders with three lines each."""
         return first_orders(self.size, self.seed)
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields changes of one order, and long transactions over several."""
         return _Writer(self, writer, writers).transactions()
 
@@ -67,7 +67,7 @@ class _Writer:
         self._lines: dict[int, list[Line]] = {}
         self._held: deque[tuple[int, list[int]]] = deque()
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[BusinessTransaction]:
         rng = self._random.random
         for number in count():
             self._release(number)
@@ -76,16 +76,16 @@ class _Writer:
                 orders = [self._take() for _ in range(min(spare, 1 + int(rng() * _MAX_ORDERS)))]
                 held = 1 + int(rng() * _MAX_HELD)
                 self._held.append((number + held, orders))
-                yield Transaction(self._change(orders), held_open_for=held)
+                yield BusinessTransaction(self._change(orders), held_open_for=held)
             elif self._free:
                 orders = [self._free[int(rng() * len(self._free))]]
                 is_rolled_back = rng() < 0.03
                 known = {order_id: list(self._known(order_id)) for order_id in orders}
-                yield Transaction(self._change(orders), is_rolled_back=is_rolled_back)
+                yield BusinessTransaction(self._change(orders), is_rolled_back=is_rolled_back)
                 if is_rolled_back:
                     self._lines.update(known)
             else:
-                yield Transaction(())
+                yield BusinessTransaction(())
 
     def _release(self, number: int) -> None:
         due = [each for each in self._held if each[0] < number]

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Change,
     Delete,
     Insert,
     Plus,
-    Transaction,
     Update,
     Value,
     Workload,
@@ -98,11 +98,11 @@ def delete_order(order_id: int, lines: Iterable[Line]) -> list[Change]:
     return [*(Delete(LINES, line.id) for line in lines), Delete(ORDERS, order_id)]
 
 
-def first_orders(size: int, seed: int, *, without_lines: int = 0) -> Iterator[Transaction]:
+def first_orders(size: int, seed: int, *, without_lines: int = 0) -> Iterator[BusinessTransaction]:
     """Orders ``1..size``, one transaction each; the first of them perhaps without lines."""
     for order_id in range(1, size + 1):
         lines = [] if order_id <= without_lines else first_lines(order_id, seed)
-        yield Transaction(tuple(insert_order(order_id, lines)))
+        yield BusinessTransaction(tuple(insert_order(order_id, lines)))
 
 
 _MAX_SHARED = 20
@@ -130,11 +130,11 @@ class OrdersWorkload(Workload):
         """Orders ``1..shared`` belong to all writers."""
         return min(_MAX_SHARED, self.size // 10)
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the orders, those that are shared without lines."""
         return first_orders(self.size, self.seed, without_lines=self.shared)
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields changes of what the writer owns, and of lines in shared orders."""
         return _Writer(self, writer, writers).transactions()
 
@@ -160,26 +160,26 @@ class _Writer:
         ]
         self._kinds = [kind for kind, weight in kinds for _ in range(weight)]
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[BusinessTransaction]:
         rng = self._random.random
         kinds, number = self._kinds, len(self._kinds)
         if not self._orders:
-            yield Transaction(tuple(self._insert_order()))
+            yield BusinessTransaction(tuple(self._insert_order()))
         while True:
             kind = kinds[int(rng() * number)]
             if rng() < 0.04:
                 yield self._rolled_back()
             else:
-                yield Transaction(tuple(kind()))
+                yield BusinessTransaction(tuple(kind()))
 
-    def _rolled_back(self) -> Transaction:
+    def _rolled_back(self) -> BusinessTransaction:
         """Inserts and changes that never were: the owner forgets them."""
         order_id = self._some_order()
         line = self._new_line()
         known = self._lines_of(order_id)
         changed: list[Change] = [Update(LINES, old.id, {"quantity": 99}) for old in known[:2]]
         operations = (*changed, insert_line(order_id, line), adjust_order(order_id, 1, line.amount))
-        return Transaction(operations, is_rolled_back=True)
+        return BusinessTransaction(operations, is_rolled_back=True)
 
     def _lines_of(self, order_id: int) -> list[Line]:
         lines = self._lines.get(order_id)

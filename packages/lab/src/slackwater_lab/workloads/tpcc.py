@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Delete,
     Insert,
     Operation,
     Plus,
     Read,
-    Transaction,
     Update,
     Value,
     Workload,
@@ -78,12 +78,12 @@ class TpccWorkload(Workload):
         """The number of warehouses, at least one."""
         return max(1, self.size // (_DISTRICTS * CUSTOMERS))
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields whole warehouses."""
         for warehouse in range(1, self.warehouses + 1):
-            yield Transaction(tuple(_first_rows(warehouse)))
+            yield BusinessTransaction(tuple(_first_rows(warehouse)))
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields the mix of one terminal."""
         return _Terminal(self, writer, writers).transactions()
 
@@ -120,22 +120,22 @@ class _Terminal:
         self._payments: deque[int] = deque()
         self._kept = max(1, _KEPT * _DISTRICTS * self._warehouses // writers)
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[BusinessTransaction]:
         rng = self._random.random
         while True:
             choice = rng()
             if choice < 0.45:
                 yield self._new_order(is_rolled_back=rng() < 0.01)
             elif choice < 0.88:
-                yield Transaction(tuple(self._payment()))
+                yield BusinessTransaction(tuple(self._payment()))
             elif choice < 0.92:
-                yield Transaction(tuple(self._order_status()))
+                yield BusinessTransaction(tuple(self._order_status()))
             elif choice < 0.96:
-                yield Transaction(tuple(self._delivery()))
+                yield BusinessTransaction(tuple(self._delivery()))
             else:
-                yield Transaction(tuple(self._stock_level()))
+                yield BusinessTransaction(tuple(self._stock_level()))
 
-    def _new_order(self, *, is_rolled_back: bool) -> Transaction:
+    def _new_order(self, *, is_rolled_back: bool) -> BusinessTransaction:
         rng = self._random
         district, customer = self._customer()
         items = sorted(rng.sample(range(1, _ITEMS + 1), rng.randint(5, MAX_LINES)))
@@ -152,7 +152,7 @@ class _Terminal:
         operations.append(Update(_DISTRICT, district, {"next_order": Plus(1)}))
         if not is_rolled_back:
             self._waiting.append(order)
-        return Transaction(tuple(operations), is_rolled_back=is_rolled_back)
+        return BusinessTransaction(tuple(operations), is_rolled_back=is_rolled_back)
 
     def _taken(self, warehouse: int, items: list[int], quantities: list[int]) -> Iterator[Update]:
         """From stock, which is filled up by 91 as often as keeps it level."""

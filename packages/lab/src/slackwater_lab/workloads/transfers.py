@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from slackwater_lab.workloads.workload import (
+    BusinessTransaction,
     Delete,
     Insert,
     Operation,
     Plus,
-    Transaction,
     Update,
     Value,
     Workload,
@@ -56,7 +56,7 @@ class TransfersWorkload(Workload):
     name: ClassVar[str] = "transfers"
     pipeline: Path = field(default=workload_pipeline("transfers"), kw_only=True)
 
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """Yields the accounts with their opening balances."""
         opening = money(_OPENING_CENTS)
         for account in range(1, max(2, self.size) + 1):
@@ -66,9 +66,9 @@ class TransfersWorkload(Workload):
                 "opening": opening,
                 "balance": opening,
             }
-            yield Transaction((Insert(_ACCOUNTS, row),))
+            yield BusinessTransaction((Insert(_ACCOUNTS, row),))
 
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """Yields transfers, corrections and settlements."""
         return _Writer(self, writer, writers).transactions()
 
@@ -81,20 +81,20 @@ class _Writer:
         self._own: deque[_Transfer] = deque()
         self._kept = max(1, _KEPT_PER_ACCOUNT * accounts // (2 * writers))
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[BusinessTransaction]:
         rng = self._random.random
         while True:
             choice = rng()
             if choice < 0.03:
-                yield Transaction(self._insert(self._new(next(self._ids))), is_rolled_back=True)
+                yield BusinessTransaction(self._insert(self._new(next(self._ids))), is_rolled_back=True)
             elif choice < 0.13 and self._own:
-                yield Transaction(self._correct())
+                yield BusinessTransaction(self._correct())
             elif len(self._own) > self._kept:
-                yield Transaction(self._settle())
+                yield BusinessTransaction(self._settle())
             else:
                 transfer = self._new(next(self._ids))
                 self._own.append(transfer)
-                yield Transaction(self._insert(transfer))
+                yield BusinessTransaction(self._insert(transfer))
 
     def _new(self, transfer_id: int) -> _Transfer:
         rng, accounts = self._random.random, self._accounts

@@ -101,7 +101,7 @@ NO_CHANGES = (Read, Undone)
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class BusinessTransaction:
     """A business transaction."""
 
     operations: tuple[Operation, ...]
@@ -131,11 +131,11 @@ class Workload(ABC):
     by default. The same changes may be given to another pipeline over the same tables."""
 
     @abstractmethod
-    def first(self) -> Iterator[Transaction]:
+    def first(self) -> Iterator[BusinessTransaction]:
         """The transactions that make the initial rows; finite, executed by one writer before all others."""
 
     @abstractmethod
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+    def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
         """The endless stream of one of several writers, a pure function of the seed and both numbers.
 
         Rows that are set absolutely belong to one writer; rows that several writers change are changed by
