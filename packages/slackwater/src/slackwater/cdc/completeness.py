@@ -1,10 +1,10 @@
 """Judges whether a transaction is complete, by the evidence of all its tables together.
 
-The rules for tables judged by ``counts`` follow. The usual case costs nothing here: one numbering,
-one run, all of 1 … n read. The rest:
+These are the rules for tables judged by ``counts``. The usual case costs nothing here: one numbering, one
+run, all of 1 … n read. The other cases:
 
 * One numbering over several runs (the connector continued it): all of 1 … n read, over all runs.
-* More than one numbering (``is_renumbered``), any of
+* More than one numbering (``is_renumbered``), and any of the following:
 
   1. END was read after a single BEGIN, so its count n is true, and one run (known by its header) has written
   1 … n: a later numbering only lowers numbers, so it cannot reach n.
@@ -51,8 +51,8 @@ class Completeness:
     Tables judged by ``counts`` follow the rules above. For the others an answer about end offsets
     (:meth:`answer`) settles all transactions at once:
 
-    * ``overtaken``: the list of partitions was read after the overtaking rows, so none is missing from it. *
-    ``offsets``: what an exactly-once connector wrote before END is below the high watermarks of that moment.
+    * ``overtaken``: the list of partitions was read after the overtaking rows, so none is missing from it.
+    * ``offsets``: what an exactly-once connector wrote before END is below the high watermarks of then.
 
     Args:
         subscription: What proves completeness, by table.

@@ -3,14 +3,14 @@
 A connector repeats ENDs after a restart, with the xid, LSN and commit time of the first time. So an END at or
 below the newest one is a regression if
 
-1. its LSN is in the range in which this process has read every END, and it was not among them; or 2. it was
-committed clearly later than everything read before.
+1. its LSN is in the range in which this process has read every END, and it was not among them; or
+2. it was committed clearly later than everything read before, which finds what is below that range.
 
-So is an initial snapshot at or below the frontier that was taken clearly later, and one above it: the
-connector lost its position, and rows deleted before the new snapshot will never be named.
+An initial snapshot is a regression if it is at or below the frontier and was taken clearly later, or if it is
+above it: the connector has lost its position, and rows deleted before the new snapshot will never be named.
 
-Rule 2 finds what is below that range. Times, also those of initial snapshots below the frontier, are compared
-with a margin: commit times may be out of order by as long as a commit takes.
+Times, also those of initial snapshots below the frontier, are compared with a margin, because commit times
+may be out of order by as much time as a commit takes.
 """
 
 from dataclasses import dataclass

@@ -3,12 +3,13 @@
 Rows of snapshots that belong to no commit get their place in the commit order. Two kinds of them do not
 contain the LSN at which they are true:
 
-- a row of an *incremental* snapshot is what the database contained at the record's place in its partition; -
-a *late* row, of an ad hoc snapshot that blocked the stream or of an initial one that was repeated, is newer
-than its place: changes that it already contains may follow it, in the same batch.
+- A row of an *incremental* snapshot is what the database contained at the record's place in its partition. It
+  gets the commit LSN of the next change in its partition.
+- A *late* row, of an ad hoc snapshot that blocked the stream or of an initial one that was repeated, is newer
+  than its place: changes that it already contains may follow it in the same batch. It gets the commit LSN of
+  the next change of the same key.
 
-So the former gets the commit LSN of the next change in its partition, the latter that of the next change of
-the same key, each preceding that change; without one, the end of the batch. A document therefore never shows
+The row precedes that change; if there is none, it gets the end of the batch. A document therefore never shows
 a row too early, and never an older state after a newer one.
 """
 
