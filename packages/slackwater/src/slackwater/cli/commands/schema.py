@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from slackwater.cdc.captured import CapturedFinding, faults_of_table, key_faults
-from slackwater.cdc.catalogue import find_publication, read_tables, shared_topic_findings
+from slackwater.cdc.catalogue import CatalogueReader, find_publication, read_tables, shared_topic_findings
 from slackwater.cli.databases import POSTGRES_URL, Database, connected
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.command.invocation import start_command
@@ -22,7 +22,6 @@ from slackwater.sql.plan import EnginePlan, InputPlan
 from slackwater.sql.postgres import (
     GENERATED,
     MISSING_PARTITION_ROOT,
-    CatalogueConnection,
     find_tables,
     parse_catalog,
     published_by_partition,
@@ -202,7 +201,7 @@ class SchemaDifference:
     """Why it is so, and what to do."""
 
 
-def pulled_catalog(connection: CatalogueConnection, tables: Sequence[str]) -> Catalog:
+def pulled_catalog(connection: CatalogueReader, tables: Sequence[str]) -> Catalog:
     """Returns the tables that the database has, as it has them."""
     try:
         return parse_catalog({"the database": pull_schema(connection, tables, keeps_generated=True)})

@@ -8,7 +8,7 @@ immutable, and their names are derived from their content: a name leads to exact
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import zstandard
@@ -129,15 +129,8 @@ def next_state(
     return State(written.name, manifest.batch_id, position, heads, chain, before.name), written
 
 
-class FileSource(Protocol):
-    """Reads files as a store does."""
-
-    def read(self, name: str) -> bytes | None:
-        """See :meth:`StateStore.read`."""
-
-
 def read_state(
-    store: FileSource, name: str, fingerprint: str, known: Mapping[str, State] | None = None
+    store: StateStore, name: str, fingerprint: str, known: Mapping[str, State] | None = None
 ) -> State:
     """Reads the state that a manifest names.
 
@@ -155,7 +148,7 @@ def read_state(
 
 
 def read_states(
-    store: FileSource, name: str, fingerprint: str, known: Mapping[str, State] | None = None
+    store: StateStore, name: str, fingerprint: str, known: Mapping[str, State] | None = None
 ) -> list[State]:
     """Reads a state like :func:`read_state`, and the states before it in its chain, oldest first."""
     known = known or {}
@@ -265,7 +258,7 @@ def _is_name(name: str) -> bool:
     return number.isdecimal() and len(digest) == _DIGEST_DIGITS
 
 
-def _read(store: FileSource, name: str) -> bytes:
+def _read(store: StateStore, name: str) -> bytes:
     data = store.read(manifest_path(name))
     if data is None:
         raise missing_file("of this pipeline", manifest_path(name))

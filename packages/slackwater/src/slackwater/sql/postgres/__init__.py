@@ -6,7 +6,6 @@ values say how its connector writes them, and a function that writes such declar
 
 from slackwater.sql.postgres.catalogue import (
     MISSING_PARTITION_ROOT,
-    CatalogueConnection,
     find_tables,
     published_by_partition,
     pull_schema,
@@ -18,7 +17,6 @@ from slackwater.sql.postgres.types import GENERATED
 __all__ = [
     "GENERATED",
     "MISSING_PARTITION_ROOT",
-    "CatalogueConnection",
     "find_tables",
     "parse_catalog",
     "published_by_partition",

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
 
+from slackwater.cdc.catalogue import CatalogueReader
 from slackwater.sql.errors import MissingTablesError
 from slackwater.sql.postgres.ddl import parse_catalog
 from slackwater.sql.postgres.types import GENERATED
@@ -133,20 +133,6 @@ MISSING_PARTITION_ROOT = (
 )
 
 
-class CatalogueCursor(Protocol):
-    """The result of a query; psycopg's cursor is one."""
-
-    def fetchall(self) -> Sequence[Sequence[Any]]:
-        """Returns all rows."""
-
-
-class CatalogueConnection(Protocol):
-    """A connection to PostgreSQL that can read its catalogue; psycopg's connection is one."""
-
-    def execute(self, query: str, params: Sequence[Any], /) -> CatalogueCursor:
-        """Runs a query with %s parameters. Blocks; may raise the driver's errors, which are passed on."""
-
-
 @dataclass(slots=True)
 class _PulledTable:
     schema: str
@@ -159,9 +145,7 @@ class _PulledTable:
     """The index, if it does not contain the primary key, whose columns identify old rows."""
 
 
-def pull_schema(
-    connection: CatalogueConnection, tables: Sequence[str], *, keeps_generated: bool = False
-) -> str:
+def pull_schema(connection: CatalogueReader, tables: Sequence[str], *, keeps_generated: bool = False) -> str:
     """Returns DDL of these tables that `parse_catalog` reads back and PostgreSQL accepts, without indexes.
 
     Deterministic: tables and enums are in name order, columns in table order. Reads only; blocks.
@@ -194,7 +178,7 @@ def _lost_columns(statements: str) -> Iterator[str]:
                 yield f"-- Views cannot use {name}: {column.type.reason}.\n"
 
 
-def find_tables(connection: CatalogueConnection, schemas: Sequence[str] | None = None) -> tuple[str, ...]:
+def find_tables(connection: CatalogueReader, schemas: Sequence[str] | None = None) -> tuple[str, ...]:
     """Returns the tables of a database as `schema.table`, in order; a partitioned table counts as one.
 
     Reads only; blocks. Temporary and unlogged tables are omitted: their changes are not in the log.
@@ -225,7 +209,7 @@ def table_statement(
     return _table_statement(table, keeps_generated=False)
 
 
-def published_by_partition(connection: CatalogueConnection, tables: Sequence[str]) -> tuple[str, ...]:
+def published_by_partition(connection: CatalogueReader, tables: Sequence[str]) -> tuple[str, ...]:
     """Returns the partitioned tables that no publication publishes under their own names.
 
     Reads only; blocks.
@@ -234,7 +218,7 @@ def published_by_partition(connection: CatalogueConnection, tables: Sequence[str
     return tuple(f"{schema}.{name}" for schema, name in rows)
 
 
-def _pulled_tables(connection: CatalogueConnection, wanted: list[str]) -> dict[str, _PulledTable]:
+def _pulled_tables(connection: CatalogueReader, wanted: list[str]) -> dict[str, _PulledTable]:
     pulled = {
         f"{schema}.{name}": _PulledTable(schema, name, is_full, [], [], index)
         for schema, name, is_full, index in connection.execute(_TABLES, [wanted]).fetchall()
@@ -250,7 +234,7 @@ def _pulled_tables(connection: CatalogueConnection, wanted: list[str]) -> dict[s
     return pulled
 
 
-def _enum_statements(connection: CatalogueConnection, wanted: list[str]) -> Iterator[str]:
+def _enum_statements(connection: CatalogueReader, wanted: list[str]) -> Iterator[str]:
     columns = connection.execute(_COLUMNS, [wanted]).fetchall()
     types = sorted({enum for *_, enum, computed in columns if enum is not None and computed is None})
     if not types:
