@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.protocol import CommitRecord, CommittedTransaction, Cut
-from slackwater_bench.hops import HOPS, hops_ms
+from slackwater_bench.scenarios.latency import HOPS, hops_ms
 from slackwater_bench.usage import LoggedBatch
 from slackwater_lab.watching import SeenCommit, SeenCut
 

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from slackwater_bench import __main__ as command
 from slackwater_bench.__main__ import main
 from slackwater_bench.catch_up import on_cores
-from slackwater_bench.hops import HOPS
 from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.scenario import Direction, Measured, Scenario, points_of
+from slackwater_bench.scenarios.latency import HOPS
 from slackwater_bench.traffic import LINES, ORDERS, SteadyOrders
 from slackwater_bench.usage import LoggedBatch, batch_parts, batch_sizes, cpu_between, logged_batches
 from slackwater_lab.errors import RunFailedError

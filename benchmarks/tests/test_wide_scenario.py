@@ -10,8 +10,15 @@ import pytest
 from slackwater.pipeline import load_pipeline
 from slackwater.sql.catalog import Table
 from slackwater.sql.postgres import parse_catalog
-from slackwater_bench.scenarios.wide import MEASURED, PIPELINES, REFERENCE, period_summary, wide_measured
-from slackwater_bench.shop import LINES, Shop
+from slackwater_bench.scenarios.wide import (
+    LINES,
+    MEASURED,
+    PIPELINES,
+    REFERENCE,
+    Shop,
+    period_summary,
+    wide_measured,
+)
 from slackwater_bench.traffic import RowChange
 
 ORDERS = 100

@@ -1,46 +1,35 @@
 """The resources of a run: processor time, memory, Redis, and what the pipeline said of its batches."""
 
 import re
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean
-from types import TracebackType
 
 import psutil
 import redis
 
 from slackwater.protocol import parse_position
+from slackwater_lab.watching import Background
 
 SAMPLE_SECONDS = 1.0
 
 
-@dataclass(slots=True)
-class MemoryWatch:
+class MemoryWatch(Background):
     """Samples the proportional set size of process trees; peaks in MiB per role.
 
     Proportional, since Python workers are forked and share pages with each other.
+
+    Args:
+        roots: Role to pid. Children are counted with their root, a JVM below a Python process as
+            ``<role> jvm``.
     """
 
-    roots: dict[str, int]
-    """Role to pid. Children are counted with their root, a JVM below a Python process as ``<role> jvm``."""
-    peaks: dict[str, float] = field(default_factory=dict)
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    def __init__(self, roots: Mapping[str, int]) -> None:
+        super().__init__("memory-watch")
+        self.roots = roots
+        self.peaks: dict[str, float] = {}
 
-    def __enter__(self) -> "MemoryWatch":
-        self._thread = threading.Thread(target=self._run, name="memory-watch", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
+    def _work(self) -> None:
         while not self._stop.wait(SAMPLE_SECONDS):
             sample: dict[str, float] = {}
             for role, pid in self.roots.items():

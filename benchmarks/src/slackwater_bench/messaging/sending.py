@@ -10,8 +10,7 @@ from typing import Any
 import psycopg
 
 from slackwater_bench.latencies import summary
-from slackwater_bench.messaging.servers import Servers, running_servers
-from slackwater_bench.messaging.watch import TopicWatch
+from slackwater_bench.messaging.servers import Servers, TopicWatch, running_servers
 from slackwater_bench.scenario import Parameters, RunContext
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.crash import PARTITIONS, new_order

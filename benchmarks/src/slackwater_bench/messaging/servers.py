@@ -1,27 +1,106 @@
-"""The servers of a comparison, and proxies that count what is asked of them."""
+"""The servers of a comparison; what counts the requests of clients, and what sees records become visible."""
 
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import TopicPartition
+
+from slackwater.protocol import Clock
 from slackwater_bench.bed import SOURCE
-from slackwater_bench.messaging.requests import KafkaRequests, PostgresRequests, watching
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.usage import cpu_of
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product
 from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import LabStack, LabStackSettings
-from slackwater_lab.watching import wait_until
+from slackwater_lab.topics import open_consumer
+from slackwater_lab.watching import Background, wait_until
 
+_STATEMENTS = b"QE"
+"""Query and Execute: each is one statement."""
+_ROUND_TRIPS = b"QS"
+"""Query and Sync: behind each the client waits for the server to be ready."""
+_PROTOCOL_3 = 3
+_WRITING = {
+    0: "produce",
+    8: "commit offsets",
+    24: "add partitions",
+    25: "add offsets",
+    26: "end transaction",
+    28: "commit offsets in a transaction",
+}
+"""The requests of Kafka's protocol that write, by number; what only asks or fetches is not counted."""
 _ROUTE = "counted"
 _START_SECONDS = 180.0
 _SETTLE_SECONDS = 2.5
 """How long relays, which poll less and less often when there is nothing, take to settle down."""
+
+
+class PostgresRequests:
+    """Counts the statements and round trips of one connection to PostgreSQL.
+
+    Args:
+        count: Receives ``statements`` and ``round_trips``.
+    """
+
+    def __init__(self, count: Counter[str]) -> None:
+        self._count, self._buffer, self._has_started = count, bytearray(), False
+
+    def __call__(self, chunk: bytes) -> None:
+        """Takes what the client has sent."""
+        self._buffer += chunk
+        while self._take():
+            pass
+
+    def _take(self) -> bool:
+        """Takes one message from the buffer; returns whether it was whole."""
+        start = 1 if self._has_started else 0  # the first messages have no type
+        if len(self._buffer) < start + 4:
+            return False
+        size = int.from_bytes(self._buffer[start : start + 4])
+        if len(self._buffer) < start + size:
+            return False
+        if not self._has_started:
+            self._has_started = int.from_bytes(self._buffer[4:6]) == _PROTOCOL_3
+        else:
+            self._count["statements"] += self._buffer[0] in _STATEMENTS
+            self._count["round_trips"] += self._buffer[0] in _ROUND_TRIPS
+        del self._buffer[: start + size]
+        return True
+
+
+class KafkaRequests:
+    """Counts the requests of one connection to a broker that write something.
+
+    Args:
+        count: Receives ``kafka_requests``.
+    """
+
+    def __init__(self, count: Counter[str]) -> None:
+        self._count, self._buffer = count, bytearray()
+
+    def __call__(self, chunk: bytes) -> None:
+        """Takes what the client has sent."""
+        self._buffer += chunk
+        while len(self._buffer) >= 6:
+            size = int.from_bytes(self._buffer[:4])
+            if len(self._buffer) < 4 + size:
+                return
+            self._count["kafka_requests"] += int.from_bytes(self._buffer[4:6]) in _WRITING
+            del self._buffer[: 4 + size]
+
+
+Watch = Callable[[], Callable[[bytes], None]]
+
+
+def watching(kind: type[PostgresRequests] | type[KafkaRequests], count: Counter[str]) -> Watch:
+    """Returns what a proxy needs to count all its connections together."""
+    return lambda: kind(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +194,29 @@ def _start_capture(stack: LabStack, product: Product) -> None:
     stack.wait_until_streaming()
     product.start_sidecar()
     product.wait_for_cut_log(_START_SECONDS)
+
+
+class TopicWatch(Background):
+    """Notes when a ``read_committed`` consumer sees each record of a topic for the first time.
+
+    Args:
+        bootstrap: Of the broker.
+        topic: Its name.
+        partitions: The number of its partitions.
+        clock: The time.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, clock: Clock) -> None:
+        super().__init__(f"watch-{topic}")
+        self._consumer, self._clock = open_consumer(bootstrap), clock
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self.seen: list[tuple[float, bytes, bytes]] = []
+        """Time, in seconds since the epoch, key and value."""
+
+    def _work(self) -> None:
+        with closing(self._consumer):
+            while not self._stop.is_set():
+                record = self._consumer.poll(0.1)
+                if record is not None and record.error() is None:
+                    now = self._clock.now().timestamp()
+                    self.seen.append((now, record.key() or b"", record.value() or b""))

@@ -1,19 +1,27 @@
 """Wide: what a batch costs a pipeline of many stages, beside one of a single stage."""
 
-from collections.abc import Mapping, Sequence
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from statistics import median
 
 from slackwater_bench.bed import SOURCE, Bed, output_of
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.shop import Shop
-from slackwater_bench.traffic import TransactionAppender
+from slackwater_bench.traffic import STRIDE, RowChange, TransactionAppender
 from slackwater_bench.usage import batch_parts, cpu_between, cpu_use
 from slackwater_lab.watching import CommitWatcher
 from slackwater_lab.workloads.workload import REPOSITORY
 
+LINES = "shop.lines"
+INSERTED_TOGETHER = 100
+"""Rows of one transaction of the initial state."""
+_LINES_PER_ORDER = 3
+_PRICE = "12.34"
+
+_Columns = Mapping[str, int | str]
 PIPELINES = REPOSITORY / "benchmarks" / "pipelines"
 MEASURED, REFERENCE = "wide", "narrow"
 """Folders of the pipelines."""
@@ -21,6 +29,104 @@ ORDERS = 5_000
 WARM_UP_BATCHES = 2
 START_SECONDS = 240.0
 BATCH_SECONDS = 120.0
+
+
+class Shop:
+    """The shop and what its rows are now. For one thread.
+
+    Args:
+        orders: Their number, a multiple of ten; the other tables follow from it.
+    """
+
+    def __init__(self, orders: int) -> None:
+        customers, products = orders // 5, orders // 10
+        self.counts: Mapping[str, int] = {
+            "shop.regions": 10,
+            "shop.categories": 20,
+            "shop.suppliers": 25,
+            "shop.customers": customers,
+            "shop.addresses": customers,
+            "shop.products": products,
+            "shop.stock": products,
+            "shop.orders": orders,
+            LINES: _LINES_PER_ORDER * orders,
+            "shop.payments": orders,
+            "shop.shipments": orders,
+        }
+        """Rows of each table; their ids begin with 1."""
+        self._columns: Mapping[str, Callable[[int, int], _Columns]] = {
+            "shop.regions": lambda row, version: {"name": f"region-{row}-{version}"},
+            "shop.categories": lambda row, version: {"name": f"category-{row}-{version}"},
+            "shop.suppliers": lambda row, version: {"name": f"supplier-{row}-{version}"},
+            "shop.customers": lambda row, version: {
+                "region_id": self._parent("shop.regions", row),
+                "name": f"customer-{row}-{version}",
+            },
+            "shop.addresses": lambda row, version: {"customer_id": row, "city": f"city-{row}-{version}"},
+            "shop.products": lambda row, version: {
+                "category_id": self._parent("shop.categories", row),
+                "supplier_id": self._parent("shop.suppliers", row),
+                "name": f"product-{row}-{version}",
+            },
+            "shop.stock": lambda row, version: {"product_id": row, "quantity": 100 + version},
+            "shop.orders": lambda row, version: {
+                "customer_id": self._parent("shop.customers", row),
+                "address_id": self._parent("shop.addresses", row),
+                "status": f"open-{version}",
+            },
+            LINES: lambda row, version: {
+                "order_id": 1 + (row - 1) // _LINES_PER_ORDER,
+                "product_id": self._parent("shop.products", row * STRIDE),
+                "quantity": 1 + version % 9,
+                "price": _PRICE,
+            },
+            "shop.payments": lambda row, version: {"order_id": row, "amount": f"{10 + version}.00"},
+            "shop.shipments": lambda row, version: {"order_id": row, "status": f"packed-{version}"},
+        }
+        self._places = [(table, row) for table, count in self.counts.items() for row in range(1, count + 1)]
+        random.Random(1).shuffle(self._places)
+        self._versions = dict.fromkeys(self._places, 0)
+        self._batches = 0
+
+    def inserts(self) -> Iterator[list[RowChange]]:
+        """Yields transactions that insert all rows, table by table."""
+        rows = [
+            RowChange(table, "c", row, "null", self._image(table, row))
+            for table, count in self.counts.items()
+            for row in range(1, count + 1)
+        ]
+        for first in range(0, len(rows), INSERTED_TOGETHER):
+            yield rows[first : first + INSERTED_TOGETHER]
+
+    def change(self, rows: int) -> list[RowChange]:
+        """Makes a transaction that changes this many rows, each once.
+
+        The first is a line, so that one row reaches most stages; the others are of all tables in proportion.
+        Every call changes other rows than the call before, as long as there are any.
+
+        Raises:
+            ValueError: the shop has fewer rows.
+        """
+        if rows > len(self._places):
+            raise ValueError(f"{rows} rows cannot be changed: the shop has {len(self._places)}")
+        line = (LINES, 1 + self._batches * STRIDE % self.counts[LINES])
+        first = self._batches * rows % len(self._places)
+        others = islice(cycle(self._places), first, first + len(self._places))
+        chosen = [line, *islice((place for place in others if place != line), rows - 1)]
+        self._batches += 1
+        return [self._update(table, row) for table, row in chosen]
+
+    def _update(self, table: str, row: int) -> RowChange:
+        before = self._image(table, row)
+        self._versions[table, row] += 1
+        return RowChange(table, "u", row, before, self._image(table, row))
+
+    def _image(self, table: str, row: int) -> str:
+        columns = self._columns[table](row, self._versions[table, row])
+        return json.dumps({"id": row, **columns}, separators=(",", ":"))
+
+    def _parent(self, table: str, row: int) -> int:
+        return 1 + row % self.counts[table]
 
 
 def run_wide(parameters: Parameters, context: RunContext) -> Measured:

@@ -4,6 +4,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
@@ -150,6 +151,13 @@ class Background(ABC):
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def raise_failure(self) -> None:
         """Raises what ended the thread, if anything did."""
