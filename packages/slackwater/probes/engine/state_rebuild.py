@@ -25,8 +25,7 @@ from slackwater.engine.index.contract import IndexTransaction
 from slackwater.engine.index.lmdb_index import LmdbIndex
 from slackwater.engine.state.entry import Change, input_tag
 from slackwater.engine.state.log import EMPTY_LOG, BucketLog, LogWrite, changes_bytes, log_write, place_writes
-from slackwater.engine.state.manifest import segment_path
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader, segment_path
 from slackwater.engine.state.store import MemoryStore
 
 BATCH = 5_000

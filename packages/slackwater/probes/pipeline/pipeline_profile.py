@@ -27,7 +27,7 @@ from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.settings import StageSettings, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import LogWrite
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
 from slackwater.outputs import Emit

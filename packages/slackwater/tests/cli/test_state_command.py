@@ -14,8 +14,7 @@ from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state.inspection import KeptRows
 from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.manifest import read_state
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader, read_state
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
 from slackwater.sql.compiler import compile_pipeline

@@ -16,8 +16,7 @@ from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.payloads import Document, Event, document_payloads
 from slackwater.engine.state import log
 from slackwater.engine.state.log import COMPACTION_SLACK_BYTES, BucketLog, LogHead
-from slackwater.engine.state.manifest import NO_STATE, segment_path
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import NO_STATE, SegmentReader, segment_path
 from slackwater.protocol import InputError, StateError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan

@@ -16,8 +16,7 @@ from slackwater.engine.settings import StageSettings
 from slackwater.engine.state import log
 from slackwater.engine.state.inspection import find_state
 from slackwater.engine.state.keeper import KEPT_STATES
-from slackwater.engine.state.manifest import SEGMENTS, segment_path
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import SEGMENTS, SegmentReader, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.compiler import compile_pipeline

@@ -13,6 +13,7 @@ from slackwater.engine.state.manifest import (
     MAX_CHAIN,
     NO_STATE,
     SEGMENTS,
+    SegmentReader,
     State,
     WrittenManifest,
     batch_of,
@@ -24,7 +25,6 @@ from slackwater.engine.state.manifest import (
     segment_name,
     segment_path,
 )
-from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import StateError
 

@@ -28,18 +28,17 @@ from slackwater.engine.settings import StageSettings
 from slackwater.engine.state import keeper as keeper_module
 from slackwater.engine.state import log as log_module
 from slackwater.engine.state import manifest as manifest_module
-from slackwater.engine.state import reader as reader_module
 from slackwater.engine.state.entry import Change
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import BucketLog, LogHead, LogUpdate, LogWrite, place_writes
 from slackwater.engine.state.manifest import (
+    SegmentReader,
     State,
     history,
     read_state,
     segment_name,
     segment_path,
 )
-from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import MemoryStore
 from slackwater.engine.task import PipelineTask
 from slackwater.protocol import StateError
@@ -513,7 +512,7 @@ def small_sizes(rng: random.Random) -> Iterator[pytest.MonkeyPatch]:
         patch.setattr(log_module, "SMALL_BYTES", rng.choice([-1, 60]))
         patch.setattr(log_module, "MIN_STEP_BYTES", 8)
         patch.setattr(log_module, "_BLOB_COST_BYTES", rng.choice([0, 8]))
-        patch.setattr(reader_module, "_SMALL_BYTES", 64)
+        patch.setattr(manifest_module, "_SMALL_BYTES", 64)
         patch.setattr(bucket_module, "MAX_REPLAYED_BLOBS", rng.choice([2, 20]))
         patch.setattr(bucket_module, "MAX_TOGETHER_BYTES", rng.choice([-1, 1 << 20]))
         patch.setattr(manifest_module, "MAX_CHAIN", 3)

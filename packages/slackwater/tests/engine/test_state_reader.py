@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from slackwater.engine.state import reader
+from slackwater.engine.state import manifest
 from slackwater.engine.state.log import Blob
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import StateError
 
@@ -45,7 +45,7 @@ def test_blobs_of_a_small_segment_are_read_with_one_request(store: CountingStore
 def test_of_a_large_segment_only_what_is_wanted_is_read_beyond_its_beginning(
     store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_SMALL_BYTES", 100)
+    monkeypatch.setattr(manifest, "_SMALL_BYTES", 100)
     data = random.Random(1).randbytes(1_000)
     store.write("segments/a", data)
     source = SegmentReader(store)
@@ -60,7 +60,7 @@ def test_of_a_large_segment_only_what_is_wanted_is_read_beyond_its_beginning(
 
 
 def test_few_segments_are_kept_in_memory(store: CountingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_KEPT_SEGMENTS", 3)
+    monkeypatch.setattr(manifest, "_KEPT_SEGMENTS", 3)
     source = SegmentReader(store)
     for number in range(5):
         store.write(f"segments/{number}", b"%d" % number)

@@ -11,8 +11,7 @@ from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.payloads import Document, PackedPayload
 from slackwater.engine.settings import Scope, StageSettings
-from slackwater.engine.state.manifest import NO_STATE, State
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import NO_STATE, SegmentReader, State
 from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.protocol import ConfigError, InputError
 from slackwater.sql.compiler import compile_pipeline

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from email.message import Message
 from io import BytesIO
 from typing import Any
 
@@ -72,7 +73,7 @@ def decoded(data: bytes | None, server: RegistryServer) -> Any:
         return None
     assert data[0] == 0
     schema_id = int.from_bytes(data[1:5], "big")
-    _, answer = server.answer("GET", f"/schemas/ids/{schema_id}", None, b"")
+    _, answer = server.answer("GET", f"/schemas/ids/{schema_id}", Message(), b"")
     assert isinstance(answer, dict)
     if answer.get("schemaType") == "JSON":
         return json.loads(data[5:])

@@ -26,8 +26,7 @@ from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import BucketLog
-from slackwater.engine.state.manifest import WrittenManifest, batch_of
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader, WrittenManifest, batch_of
 from slackwater.engine.state.store import ArrowStore
 from slackwater.pipeline import batch_job, batch_task
 from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult, collect

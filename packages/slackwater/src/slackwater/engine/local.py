@@ -20,8 +20,7 @@ from slackwater.engine.payloads import Document, PackedPayload
 from slackwater.engine.settings import Scope, StageSettings
 from slackwater.engine.state.entry import Change, Entry
 from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.manifest import State
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader, State
 from slackwater.engine.state.store import MemoryStore
 from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.sql.plan import EnginePlan

@@ -33,6 +33,7 @@ from slackwater.engine.payloads import PackedPayload, documents_stage, with_docu
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state.log import LogUpdate, LogWrite, place_writes
 from slackwater.engine.state.manifest import (
+    SegmentReader,
     State,
     WrittenManifest,
     manifest_path,
@@ -40,7 +41,6 @@ from slackwater.engine.state.manifest import (
     segment_name,
     segment_path,
 )
-from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import StateStore, open_store
 from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.outputs.formats.form import OutputForm

@@ -20,7 +20,7 @@ from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
 from slackwater.sql.compiler import compile_pipeline

@@ -21,6 +21,7 @@ from slackwater.engine.state.keeper import PUBLISHED
 from slackwater.engine.state.log import Blob, BucketLog, LogHead, changes_bytes
 from slackwater.engine.state.manifest import (
     Manifest,
+    SegmentReader,
     State,
     batch_of,
     decode_manifest,
@@ -28,7 +29,6 @@ from slackwater.engine.state.manifest import (
     manifest_path,
     read_state,
 )
-from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import StateStore
 from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.plan import EnginePlan, StagePlan, fingerprint

@@ -6,14 +6,15 @@ immutable, and their names are derived from their content: a name leads to exact
 """
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import zstandard
 
-from slackwater.engine.state.log import EMPTY_LOG, LogHead, LogUpdate
+from slackwater.engine.state.log import EMPTY_LOG, Blob, LogHead, LogUpdate
 from slackwater.engine.state.store import StateStore, missing_file
 from slackwater.protocol import StateError
 
@@ -32,6 +33,10 @@ _COMPRESSION_LEVEL: Final = 1
 
 Heads = Mapping[tuple[int, int], LogHead]
 """The heads of logs by stage and bucket, without buckets that have no contents."""
+_KEPT_SEGMENTS: Final = 64
+_SMALL_BYTES: Final = 256 << 10
+"""If a blob ends before this offset, everything before it in the segment is read, too, because it contains
+blobs of many buckets."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -129,8 +134,15 @@ def next_state(
     return State(written.name, manifest.batch_id, position, heads, chain, before.name), written
 
 
+class FileSource(Protocol):
+    """Reads files as a store does."""
+
+    def read(self, name: str) -> bytes | None:
+        """See :meth:`StateStore.read`."""
+
+
 def read_state(
-    store: StateStore, name: str, fingerprint: str, known: Mapping[str, State] | None = None
+    store: FileSource, name: str, fingerprint: str, known: Mapping[str, State] | None = None
 ) -> State:
     """Reads the state that a manifest names.
 
@@ -148,7 +160,7 @@ def read_state(
 
 
 def read_states(
-    store: StateStore, name: str, fingerprint: str, known: Mapping[str, State] | None = None
+    store: FileSource, name: str, fingerprint: str, known: Mapping[str, State] | None = None
 ) -> list[State]:
     """Reads a state like :func:`read_state`, and the states before it in its chain, oldest first."""
     known = known or {}
@@ -237,6 +249,32 @@ def segment_path(name: str) -> str:
     return f"{SEGMENTS}/{name}"
 
 
+class SegmentReader:
+    """Implements :class:`~slackwater.engine.state.log.BlobSource`. Use it from one thread.
+
+    Args:
+        store: The store of the checkpoint.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._beginnings: OrderedDict[str, bytes] = OrderedDict()
+
+    def read(self, blob: Blob) -> bytes:
+        """Returns the bytes of a blob, which may be damaged."""
+        end = blob.offset + blob.length
+        path = segment_path(blob.segment)
+        if end > _SMALL_BYTES:
+            return self._store.read_part(path, blob.offset, blob.length)
+        beginning = self._beginnings.get(blob.segment)
+        if beginning is None:
+            beginning = self._store.read_part(path, 0, _SMALL_BYTES)
+            self._beginnings[blob.segment] = beginning
+            if len(self._beginnings) > _KEPT_SEGMENTS:
+                self._beginnings.popitem(last=False)
+        return beginning[blob.offset : end]
+
+
 def _heads_after(heads: Heads, updates: Iterable[LogUpdate]) -> dict[tuple[int, int], LogHead]:
     after = dict(heads)
     for update in updates:
@@ -258,7 +296,7 @@ def _is_name(name: str) -> bool:
     return number.isdecimal() and len(digest) == _DIGEST_DIGITS
 
 
-def _read(store: StateStore, name: str) -> bytes:
+def _read(store: FileSource, name: str) -> bytes:
     data = store.read(manifest_path(name))
     if data is None:
         raise missing_file("of this pipeline", manifest_path(name))
