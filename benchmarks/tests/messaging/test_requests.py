@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from slackwater.dev import PostgresServer
-from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_bench.messaging.servers import KafkaRequests, PostgresRequests, watching
+from slackwater_lab.servers.proxy import TcpProxy
 
 
 def startup() -> bytes:
