@@ -224,7 +224,8 @@ def test_a_redis_that_begins_anew_is_asked_until_the_sidecar_has_reported(
     assert main.run(["status", "--source", "inv", "--redis-url", "redis://h:1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["causes"] == []
     (found,) = signs.read_signs(YoungStore(), ["inv"])
-    assert found.sidecar == "host/7"
+    assert found.status is not None
+    assert found.status.sidecar == "host/7"
 
 
 @pytest.mark.usefixtures("nothing_is_waited_for")
@@ -235,7 +236,7 @@ def test_a_sidecar_that_does_not_report_is_waited_for_once() -> None:
 
 def test_who_was_silent_before_is_not_waited_for() -> None:
     (found,) = signs.read_signs(YoungStore(), ["inv"], silent=["inv"])
-    assert not found.sidecar
+    assert found.status is None
 
 
 def test_the_page_waits_for_a_sidecar_once_and_again_after_redis_was_away(
@@ -251,7 +252,7 @@ def test_the_page_waits_for_a_sidecar_once_and_again_after_redis_was_away(
     monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: SimpleNamespace(close=lambda: None))
     before = [
         SourceSigns(source="away", redis_error="refused"),
-        SourceSigns(source="heard", sidecar="host/7"),
+        SourceSigns(source="heard", status=running()),
         SourceSigns(source="silent"),
     ]
     settings = Settings(redis=RedisSection(url="redis://h:1"))

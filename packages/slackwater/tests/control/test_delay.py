@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from slackwater.control import ComponentKind, DelayCause, Delays, SourceSigns, make_topology, measure_delays
 from slackwater.protocol import (
     Cut,
+    FrontierState,
+    FrontierStatus,
     PipelineEntry,
     PipelineRecord,
     PipelineReport,
@@ -179,9 +181,8 @@ def test_nobody_is_blamed_for_being_late_behind_a_sidecar_that_is_away() -> None
     topology = make_topology(entries, {"inv": cut("inv", 990_000)}, NOW_MS)
     assert [each.kind for each in measure_delays(topology).causes] == [ComponentKind.PIPELINE]
 
-    found = blamed(
-        measure_delays(topology, [SourceSigns(source="inv", sidecar="a", heard_ms=NOW_MS - 9_000)])
-    )
+    said = FrontierStatus(state=FrontierState.RUNNING, wall_ms=NOW_MS - 9_000, sidecar="a")
+    found = blamed(measure_delays(topology, [SourceSigns(source="inv", status=said)]))
 
     assert (found.kind, found.views) == (ComponentKind.SIDECAR, ("orders/orders",))
 

@@ -13,7 +13,14 @@ from slackwater.control import (
     faults_of_source,
     make_topology,
 )
-from slackwater.protocol import ConnectorReport, PipelineEntry, SlotReport, TaskReport
+from slackwater.protocol import (
+    ConnectorReport,
+    FrontierState,
+    FrontierStatus,
+    PipelineEntry,
+    SlotReport,
+    TaskReport,
+)
 from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW_MS = 1_000_000
@@ -28,9 +35,10 @@ CONNECTOR = ConnectorReport(
     heartbeat_ms=NOW_MS - 4_000,
     slot=SLOT,
 )
-SIGNS = SourceSigns(
-    source="inv", sidecar="host-7", state="running", heard_ms=NOW_MS - 1_000, connector=CONNECTOR
+STATUS = FrontierStatus(
+    state=FrontierState.RUNNING, wall_ms=NOW_MS - 1_000, sidecar="host-7", connector=CONNECTOR
 )
+SIGNS = SourceSigns(source="inv", status=STATUS)
 UNKNOWN = ConnectorReport(read_ms=NOW_MS - 1_000, since_ms=NOW_MS - 5_000)
 
 
@@ -46,38 +54,47 @@ def pipeline(heard_ms: int) -> PipelineNode:
     return found
 
 
+def said(**changes: object) -> SourceSigns:
+    return replace(SIGNS, status=replace(STATUS, **changes))  # type: ignore[arg-type]
+
+
 def of(report: ConnectorReport = CONNECTOR, **changes: object) -> DelayCause | None:
-    return blamed(replace(SIGNS, connector=replace(report, **changes)))  # type: ignore[arg-type]
+    return blamed(said(connector=replace(report, **changes)))  # type: ignore[arg-type]
 
 
 def test_nobody_is_blamed_in_an_idle_source() -> None:
     assert blamed(SIGNS) is None
-    assert blamed(replace(SIGNS, connector=None)) is None
+    assert blamed(said(connector=None)) is None
     assert of(UNKNOWN) is None
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sidecar": "", "state": ""}, "no sidecar of source inv has reported"),
-        ({"state": "stopped"}, "has stopped"),
-        ({"state": "failed", "detail": "no right"}, "has failed: no right"),
-        ({"heard_ms": NOW_MS - 8_000}, "last reported 8 s ago"),
+        ({"state": FrontierState.STOPPED}, "has stopped"),
+        ({"state": FrontierState.FAILED, "detail": "no right"}, "has failed: no right"),
+        ({"wall_ms": NOW_MS - 8_000}, "last reported 8 s ago"),
     ],
 )
 def test_a_sidecar_that_is_away_is_blamed_and_what_it_last_said_is_not_believed(
     changes: dict[str, object], words: str
 ) -> None:
     paused = replace(CONNECTOR, state="PAUSED")
-    found = blamed(replace(SIGNS, connector=paused, **changes))  # type: ignore[arg-type]
+    found = blamed(said(connector=paused, **changes))
     assert found is not None
     assert found.kind is ComponentKind.SIDECAR
     assert words in found.evidence
 
 
+def test_a_source_whose_sidecar_has_never_reported_has_none() -> None:
+    found = blamed(SourceSigns(source="inv"))
+    assert found is not None
+    assert "no sidecar of source inv has reported" in found.evidence
+
+
 def test_a_sidecar_is_silent_only_after_more_than_seven_seconds() -> None:
-    assert blamed(replace(SIGNS, heard_ms=NOW_MS - 7_000)) is None
-    assert blamed(replace(SIGNS, heard_ms=NOW_MS - 7_001)) is not None
+    assert blamed(said(wall_ms=NOW_MS - 7_000)) is None
+    assert blamed(said(wall_ms=NOW_MS - 7_001)) is not None
 
 
 def test_of_several_faults_the_most_fundamental_is_named_and_the_next_one_when_it_is_gone() -> None:
@@ -93,9 +110,10 @@ def test_of_several_faults_the_most_fundamental_is_named_and_the_next_one_when_i
         slot=replace(SLOT, wal_status="lost", is_active=False),
         heartbeat_ms=NOW_MS - 60_000,
     )
-    signs = replace(SIGNS, redis_error="away", sidecar="", state="misconfigured", connector=report)
+    there = said(state=FrontierState.MISCONFIGURED, connector=report)
+    signs = SourceSigns(source="inv", redis_error="away")
     named: list[tuple[ComponentKind, str]] = []
-    for healed in (replace(signs, redis_error=""), replace(signs, redis_error="", sidecar="host-7")):
+    for healed in (replace(signs, redis_error=""), there):
         found = blamed(signs)
         assert found is not None
         named.append((found.kind, found.evidence))
@@ -116,7 +134,7 @@ def test_of_several_faults_the_most_fundamental_is_named_and_the_next_one_when_i
         assert found is not None
         named.append((found.kind, found.evidence))
         report = replace(report, **changes)  # type: ignore[arg-type]
-        signs = replace(signs, connector=report)
+        signs = said(state=FrontierState.MISCONFIGURED, connector=report)
     kinds = [
         ComponentKind.REDIS,
         ComponentKind.SIDECAR,
@@ -235,11 +253,11 @@ def test_heartbeats_that_do_not_come_are_evidence(
 
 def test_a_snapshot_writes_no_heartbeats_and_is_not_blamed() -> None:
     report = replace(UNKNOWN, heartbeat_ms=NOW_MS - 600_000)
-    assert blamed(replace(SIGNS, state="waiting", connector=report)) is None
+    assert blamed(said(state=FrontierState.WAITING, connector=report)) is None
 
 
 def test_a_source_that_is_refused_is_the_connectors_fault() -> None:
-    found = blamed(replace(SIGNS, state="misconfigured", detail="time.precision.mode: connect"))
+    found = blamed(said(state=FrontierState.MISCONFIGURED, detail="time.precision.mode: connect"))
     assert found is not None
     assert "time.precision.mode" in found.evidence
 
@@ -247,22 +265,22 @@ def test_a_source_that_is_refused_is_the_connectors_fault() -> None:
 def test_while_kafka_is_away_neither_connector_nor_run_is_blamed_for_what_only_kafka_could_tell() -> None:
     long_ago = NOW_MS - 60_000
     away = replace(CONNECTOR, kafka_error="no broker", heartbeat_ms=long_ago)
-    found = blamed(replace(SIGNS, connector=away))
+    found = blamed(said(connector=away))
     assert found is not None
     assert found.kind is ComponentKind.KAFKA
     assert "no broker" in found.evidence
     assert of(away, since_ms=away.read_ms - 1_000) is None, "it may pass by itself"
     run = pipeline(heard_ms=long_ago)
-    assert fault_of_run(run, replace(SIGNS, connector=away), NOW_MS) is None
+    assert fault_of_run(run, said(connector=away), NOW_MS) is None
 
     back = replace(away, kafka_error="")
     assert of(back) is None
-    assert fault_of_run(run, replace(SIGNS, connector=back), NOW_MS) is None
+    assert fault_of_run(run, said(connector=back), NOW_MS) is None
     later = NOW_MS + 60_000
-    assert fault_of_run(run, replace(SIGNS, connector=back), later) is not None
-    assert [
-        each.kind for each in faults_of_source(replace(SIGNS, heard_ms=later, connector=back), later)
-    ] == [ComponentKind.CONNECTOR]
+    assert fault_of_run(run, said(connector=back), later) is not None
+    assert [each.kind for each in faults_of_source(said(wall_ms=later, connector=back), later)] == [
+        ComponentKind.CONNECTOR
+    ]
 
 
 def test_without_a_sidecar_that_is_known_a_silent_run_is_blamed() -> None:

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from slackwater.cuts import FrontierStatus, StoredPosition
 from slackwater.cuts.compacted_topic import decoded_entry, decoded_lease_record
 from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
 from slackwater.cuts.errors import cuts_gone
-from slackwater.cuts.store import FrontierStatus, StoredPosition
 from slackwater.protocol import (
     Clock,
     CommitPosition,

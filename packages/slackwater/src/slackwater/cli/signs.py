@@ -25,20 +25,6 @@ ten seconds, even if both are silent.
 T = TypeVar("T")
 
 
-def signs_of(source: str, status: FrontierStatus | None) -> SourceSigns:
-    """Returns a source's signs from its status; None: no sidecar has ever reported."""
-    if status is None:
-        return SourceSigns(source=source)
-    return SourceSigns(
-        source=source,
-        sidecar=status.sidecar,
-        state=str(status.state),
-        detail=status.detail,
-        heard_ms=status.wall_ms,
-        connector=status.connector,
-    )
-
-
 def settled(
     look: Callable[[], T], is_settled: Callable[[T], bool], clock: Clock, pause: Callable[[float], object]
 ) -> T:
@@ -74,7 +60,7 @@ def read_signs(
     for source in sources:
         try:
             status = store.status(source) if source in silent else reported_status(store, source)
-            yield signs_of(source, status)
+            yield SourceSigns(source=source, status=status)
         except MarkerStoreUnavailableError as error:
             yield SourceSigns(source=source, redis_error=str(error))
             return
@@ -92,7 +78,7 @@ def signs_of_topology(
     """
     if settings.redis.url is None:
         return ()
-    silent = {signs.source for signs in before if not (signs.sidecar or signs.redis_error)}
+    silent = {signs.source for signs in before if not (signs.status or signs.redis_error)}
     redis = redis_settings(settings, "where sidecars report")
     with closing(
         RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)

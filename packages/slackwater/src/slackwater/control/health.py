@@ -10,7 +10,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from slackwater.control.topology import PipelineNode, PipelineState
-from slackwater.protocol import ConnectorReport, SlotReport
+from slackwater.protocol import ConnectorReport, FrontierState, FrontierStatus, SlotReport
 
 AWAY_AFTER = timedelta(seconds=7)
 """Sidecars report every second and runs every three, whatever they do; one that is silent for longer is
@@ -72,14 +72,17 @@ class SourceSigns:
     source: str
     redis_error: str = ""
     """Why Redis could not be asked, so that nothing is known; empty: it could."""
-    sidecar: str = ""
-    """Id of the sidecar's process; empty: none has ever reported."""
-    state: str = ""
-    """The frontier's, as the sidecar said."""
-    detail: str = ""
-    heard_ms: int = 0
-    """The time of its newest word, milliseconds since the epoch."""
-    connector: ConnectorReport | None = None
+    status: FrontierStatus | None = None
+    """Its newest word; None: none has ever reported."""
+
+    @property
+    def connector(self) -> ConnectorReport | None:
+        """What it knows of the connector; None: nothing."""
+        return None if self.status is None else self.status.connector
+
+    def says(self, state: FrontierState) -> bool:
+        """Whether the source is in a state."""
+        return self.status is not None and self.status.state is state
 
 
 def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[DelayCause]:
@@ -99,7 +102,7 @@ def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[DelayCause]:
         yield DelayCause(
             kind=ComponentKind.SIDECAR,
             name=signs.source,
-            since_ms=signs.heard_ms or None,
+            since_ms=None if signs.status is None else signs.status.wall_ms,
             evidence=absent,
             advice=f"start it: slackwater sidecar --source {signs.source}; docs/runbooks.md#sidecar-restart",
         )
@@ -109,13 +112,14 @@ def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[DelayCause]:
 
 def sidecar_absence(signs: SourceSigns, now_ms: int) -> str:
     """Returns why no sidecar of a source works; empty if one does."""
-    if not signs.sidecar:
+    said = signs.status
+    if said is None:
         return f"no sidecar of source {signs.source} has reported to this Redis"
-    where = f"sidecar {signs.sidecar} of source {signs.source}"
-    if signs.state in ("stopped", "failed"):
-        return f"{where} has {signs.state}{': ' if signs.detail else ''}{signs.detail}"
-    if now_ms - signs.heard_ms > _ms(AWAY_AFTER):
-        return f"{where} last reported {_seconds(now_ms - signs.heard_ms)} ago"
+    where = f"sidecar {said.sidecar} of source {signs.source}"
+    if said.state in (FrontierState.STOPPED, FrontierState.FAILED):
+        return f"{where} has {said.state}{': ' if said.detail else ''}{said.detail}"
+    if now_ms - said.wall_ms > _ms(AWAY_AFTER):
+        return f"{where} last reported {_seconds(now_ms - said.wall_ms)} ago"
     return ""
 
 
@@ -138,25 +142,20 @@ def faults_of_connector(signs: SourceSigns, report: ConnectorReport, now_ms: int
 _Found = tuple[ComponentKind, str, str] | None
 
 
-def _kafka(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
-    if not report.kafka_error or not _has_lasted(report):
+def _silent(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
+    """Names the most fundamental server that does not answer: it explains what others would see."""
+    if not _has_lasted(report):
         return None
-    evidence = f"Kafka does not answer, from which source {signs.source} is read: {report.kafka_error}"
-    return ComponentKind.KAFKA, evidence, "start the brokers; docs/runbooks.md#kafka-away"
-
-
-def _database(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
-    if not report.database_error or not _has_lasted(report):
-        return None
-    evidence = f"the database of source {signs.source} does not answer: {report.database_error}"
-    return ComponentKind.DATABASE, evidence, "start PostgreSQL, or check postgres.url"
-
-
-def _connect(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
-    if not report.connect_error or not _has_lasted(report):
-        return None
-    evidence = f"Kafka Connect, which runs the connector of source {signs.source}: {report.connect_error}"
-    return ComponentKind.CONNECT, evidence, "start its workers, or check connect.url"
+    if report.kafka_error:
+        evidence = f"Kafka does not answer, from which source {signs.source} is read: {report.kafka_error}"
+        return ComponentKind.KAFKA, evidence, "start the brokers; docs/runbooks.md#kafka-away"
+    if report.database_error:
+        evidence = f"the database of source {signs.source} does not answer: {report.database_error}"
+        return ComponentKind.DATABASE, evidence, "start PostgreSQL, or check postgres.url"
+    if report.connect_error:
+        evidence = f"Kafka Connect, which runs the connector of source {signs.source}: {report.connect_error}"
+        return ComponentKind.CONNECT, evidence, "start its workers, or check connect.url"
+    return None
 
 
 def _slot_lost(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
@@ -227,7 +226,7 @@ def _heartbeats(signs: SourceSigns, report: ConnectorReport, now_ms: int) -> _Fo
 
     Nor did they come while something else was away, so silence begins when that is back.
     """
-    if report.heartbeat_ms is None or signs.state == "waiting":
+    if report.heartbeat_ms is None or signs.says(FrontierState.WAITING):
         return None
     interval_ms = _number(report.properties.get("heartbeat.interval.ms")) or report.heartbeat_interval_ms
     patience_ms = max(_MISSED_HEARTBEATS * (interval_ms or _HEARTBEAT_MS), _ms(_SHORTEST_SILENCE))
@@ -239,19 +238,14 @@ def _heartbeats(signs: SourceSigns, report: ConnectorReport, now_ms: int) -> _Fo
 
 
 def _refused(signs: SourceSigns, _: ConnectorReport, __: int) -> _Found:
-    if signs.state != "misconfigured":
+    if signs.status is None or signs.status.state is not FrontierState.MISCONFIGURED:
         return None
-    return (
-        ComponentKind.CONNECTOR,
-        f"source {signs.source} is refused: {signs.detail}",
-        "change the connector",
-    )
+    evidence = f"source {signs.source} is refused: {signs.status.detail}"
+    return ComponentKind.CONNECTOR, evidence, "change the connector"
 
 
 _RULES: tuple[Callable[[SourceSigns, ConnectorReport, int], _Found], ...] = (
-    _kafka,
-    _database,
-    _connect,
+    _silent,
     _slot_lost,
     _state,
     _tasks,

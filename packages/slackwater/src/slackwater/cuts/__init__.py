@@ -15,15 +15,13 @@ from slackwater.cuts.errors import (
 from slackwater.cuts.redis_store import RedisMarkerStore
 from slackwater.cuts.store import (
     CutRetention,
-    FrontierState,
-    FrontierStatus,
     MarkerStore,
-    RegressionNotice,
     StoredPosition,
     markers_of,
     merged_markers,
 )
 from slackwater.kafka.retry import KafkaRetry
+from slackwater.protocol import FrontierState, FrontierStatus, RegressionNotice
 
 __all__ = [
     "CompactedTopicUnavailableError",

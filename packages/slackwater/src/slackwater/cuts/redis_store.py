@@ -28,19 +28,19 @@ from slackwater.cuts.errors import (
 )
 from slackwater.cuts.store import (
     CutRetention,
-    FrontierState,
-    FrontierStatus,
-    RegressionNotice,
     StoredPosition,
 )
 from slackwater.protocol import (
     END_OF_TIME_MS,
     CommitPosition,
     ConnectorReport,
+    FrontierState,
+    FrontierStatus,
     InputError,
     Marker,
     OpenTransaction,
     PublishedCut,
+    RegressionNotice,
     decode_cut,
     decode_marker,
     decode_open_transaction,

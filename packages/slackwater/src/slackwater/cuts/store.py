@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
-from slackwater.protocol import CommitPosition, ConnectorReport, Cut, Marker, OpenTransaction, PublishedCut
+from slackwater.protocol import CommitPosition, Cut, FrontierStatus, Marker, OpenTransaction, PublishedCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,63 +26,6 @@ class StoredPosition:
     """The offset at which the cut log keeps it."""
     publisher: str
     """Id of the sidecar that published it."""
-
-
-class FrontierState(StrEnum):
-    """The state of a source's frontier: it advances, or the reason why not."""
-
-    RUNNING = "running"
-    WAITING = "waiting"
-    """Something has to appear first: a topic, the end of an initial snapshot."""
-    STALLED = "stalled"
-    """A transaction cannot complete; the ``open`` hash names it."""
-    REGRESSED = "regressed"
-    """LSNs went back without a new timeline: an operator has to decide."""
-    BAD_INPUT = "bad_input"
-    MISCONFIGURED = "misconfigured"
-    STOPPED = "stopped"
-    FAILED = "failed"
-    """The sidecar gave up on this source; the detail says why."""
-
-    @property
-    def is_refusal(self) -> bool:
-        """Whether no further cut is published until someone repairs the source."""
-        return self in (FrontierState.REGRESSED, FrontierState.BAD_INPUT, FrontierState.MISCONFIGURED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegressionNotice:
-    """Where a source's LSNs went back, for the operator who has to decide."""
-
-    transaction_offset: int
-    """The first END of the lower LSNs, in the transaction topic: a new timeline begins there."""
-    xid: int
-    commit_lsn: int
-    """Commit LSN of that END."""
-    newest_lsn: int
-    """The commit LSN that was the newest until then."""
-    has_snapshot: bool
-    """Whether a snapshot at an LSN that is not higher has begun in the data topics."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontierStatus:
-    """State of a source's frontier as its sidecar last saw it."""
-
-    state: FrontierState
-    detail: str = ""
-    """The facts that a person needs beyond the state; empty if all is well."""
-    wall_ms: int
-    """The time of the report, milliseconds since the epoch."""
-    sidecar: str
-    """Id of the sidecar process."""
-    timeline: int | None = None
-    """The timeline that the sidecar follows; None if unknown."""
-    regression: RegressionNotice | None = None
-    """The reason if the state is ``regressed``."""
-    connector: ConnectorReport | None = None
-    """What the sidecar knows about the connector; None if nothing. Only :meth:`MarkerStore.set_status`
-    changes it, because cuts are put too often for that."""
 
 
 class MarkerStore(Protocol):

@@ -28,7 +28,16 @@ from slackwater.protocol.commit_position import (
     format_position,
     parse_position,
 )
-from slackwater.protocol.connector_report import ConnectorReport, Finding, SlotReport, TaskReport, Verdict
+from slackwater.protocol.connector_report import (
+    ConnectorReport,
+    Finding,
+    FrontierState,
+    FrontierStatus,
+    RegressionNotice,
+    SlotReport,
+    TaskReport,
+    Verdict,
+)
 from slackwater.protocol.errors import (
     ConfigError,
     InputError,
@@ -113,6 +122,8 @@ __all__ = [
     "Cut",
     "Evidence",
     "Finding",
+    "FrontierState",
+    "FrontierStatus",
     "Hold",
     "InputError",
     "KafkaSettings",
@@ -139,6 +150,7 @@ __all__ = [
     "RegisteredStage",
     "RegisteredView",
     "RegistrySettings",
+    "RegressionNotice",
     "RunEnd",
     "SchemaLanguage",
     "Servers",

@@ -1,4 +1,4 @@
-"""What a sidecar has learnt about the connector of its source, and about the database behind it."""
+"""What a sidecar reports: the state of its source, and what it knows of the connector and the database."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -119,3 +119,60 @@ class ConnectorReport:
 
 def _condition(slot: SlotReport | None) -> tuple[object, ...]:
     return () if slot is None else (slot.exists, slot.is_active, slot.wal_status)
+
+
+class FrontierState(StrEnum):
+    """The state of a source's frontier: it advances, or the reason why not."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    """Something has to appear first: a topic, the end of an initial snapshot."""
+    STALLED = "stalled"
+    """A transaction cannot complete; the ``open`` hash names it."""
+    REGRESSED = "regressed"
+    """LSNs went back without a new timeline: an operator has to decide."""
+    BAD_INPUT = "bad_input"
+    MISCONFIGURED = "misconfigured"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    """The sidecar gave up on this source; the detail says why."""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether no further cut is published until someone repairs the source."""
+        return self in (FrontierState.REGRESSED, FrontierState.BAD_INPUT, FrontierState.MISCONFIGURED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionNotice:
+    """Where a source's LSNs went back, for the operator who has to decide."""
+
+    transaction_offset: int
+    """The first END of the lower LSNs, in the transaction topic: a new timeline begins there."""
+    xid: int
+    commit_lsn: int
+    """Commit LSN of that END."""
+    newest_lsn: int
+    """The commit LSN that was the newest until then."""
+    has_snapshot: bool
+    """Whether a snapshot at an LSN that is not higher has begun in the data topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierStatus:
+    """State of a source's frontier as its sidecar last saw it."""
+
+    state: FrontierState
+    detail: str = ""
+    """The facts that a person needs beyond the state; empty if all is well."""
+    wall_ms: int
+    """The time of the report, milliseconds since the epoch."""
+    sidecar: str
+    """Id of the sidecar process."""
+    timeline: int | None = None
+    """The timeline that the sidecar follows; None if unknown."""
+    regression: RegressionNotice | None = None
+    """The reason if the state is ``regressed``."""
+    connector: ConnectorReport | None = None
+    """What the sidecar knows about the connector; None if nothing. Only the store's ``set_status``
+    changes it, because cuts are put too often for that."""

@@ -41,6 +41,8 @@ from slackwater.protocol import (
     CommitPosition,
     ConnectorReport,
     Cut,
+    FrontierState,
+    FrontierStatus,
     Hold,
     Lease,
     LeaseRecord,
@@ -228,10 +230,14 @@ def troubled() -> LivePicture:
     picture.stall("orders")
     picture.ended["stock"] = RunEnd(ended_ms=now_ms(), failure="QueryFailedError: no disk")
     picture.signs = (
-        SourceSigns(source="inv", sidecar="host-3-812", state="running", heard_ms=now_ms(), connector=PAUSED),
-        SourceSigns(source="shop", sidecar="host-3-813", state="running", heard_ms=now_ms()),
+        SourceSigns(source="inv", status=replace(said("host-3-812"), connector=PAUSED)),
+        SourceSigns(source="shop", status=said("host-3-813")),
     )
     return picture
+
+
+def said(sidecar: str) -> FrontierStatus:
+    return FrontierStatus(state=FrontierState.RUNNING, wall_ms=now_ms(), sidecar=sidecar)
 
 
 PAUSED = ConnectorReport(read_ms=now_ms(), since_ms=now_ms() - 60_000, name="inv", state="PAUSED")

@@ -8,10 +8,17 @@ import click
 import msgspec
 
 from slackwater.cli.pipelines import pipeline_table, read_topology
-from slackwater.cli.signs import ANSWERS_WITHIN, cause_lines, reported_status, signs_of
+from slackwater.cli.signs import ANSWERS_WITHIN, cause_lines, reported_status
 from slackwater.command.invocation import kafka_settings, redis_settings, required, setting, start_command
 from slackwater.command.output import Output, ago, aligned, json_option
-from slackwater.control import ComponentKind, DelayCause, PipelineNode, fault_of_run, faults_of_source
+from slackwater.control import (
+    ComponentKind,
+    DelayCause,
+    PipelineNode,
+    SourceSigns,
+    fault_of_run,
+    faults_of_source,
+)
 from slackwater.cuts import FrontierState, FrontierStatus, MarkerStore, RedisMarkerStore
 from slackwater.protocol import (
     Cut,
@@ -124,7 +131,7 @@ def source_status(
     said, timeline = _status(store, source, timeline)
     newest = store.newest(source, timeline)
     moves = said is not None and said.state is FrontierState.RUNNING
-    signs = signs_of(source, said)
+    signs = SourceSigns(source=source, status=said)
     causes = [*faults_of_source(signs, now_ms)]
     if kafka_error and not any(each.kind is ComponentKind.KAFKA for each in causes):
         advice = "check the brokers, --bootstrap and the rights; docs/runbooks.md#kafka-away"

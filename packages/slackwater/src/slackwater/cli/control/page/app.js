@@ -154,7 +154,7 @@ function sources(found) {
 function health(source, kind) {
   const signs = state.delays.signs.find((each) => each.source === source.name);
   const blamed = state.delays.causes.find((each) => each.name === source.name && (kind === "sidecar" ? each.kind === "sidecar" : ["connector", "connect", "database"].includes(each.kind)));
-  const said = kind === "sidecar" ? signs?.state : signs?.connector?.state?.toLowerCase();
+  const said = kind === "sidecar" ? signs?.status?.state : signs?.status?.connector?.state?.toLowerCase();
   if (blamed) return badge(kind === "sidecar" || !said || said === "running" ? (blamed.kind === "sidecar" ? "silent" : "down") : said, "bad");
   return said ? badge(said) : "not known";
 }
