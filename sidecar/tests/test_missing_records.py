@@ -1,7 +1,7 @@
 """Topics in which records are missing: dropped by a transform, aborted, compacted away."""
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
@@ -72,7 +72,7 @@ class Following:
     """A sidecar's reader and frontier, from the beginning of the topics."""
 
     def __init__(self, topics: Topics, evidence: Evidence) -> None:
-        kinds: Mapping[str, Evidence] = {TABLE: evidence}
+        kinds = {TABLE: evidence}
         settings = SidecarSettings(
             source=topics.name, servers=Servers(KafkaSettings(topics.bootstrap)), evidence=kinds
         )

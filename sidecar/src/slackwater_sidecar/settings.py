@@ -1,12 +1,12 @@
-"""Settings of a sidecar. The command makes them; nothing here reads the environment."""
+"""Settings of one sidecar."""
 
 import os
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from slackwater.protocol import Evidence, Servers, SourceTopics
+from slackwater.protocol import Servers, SourceTopics
+from slackwater.settings.model import SidecarOptions
 
 
 def default_sidecar_id() -> str:
@@ -15,46 +15,29 @@ def default_sidecar_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SidecarSettings:
+class SidecarSettings(SidecarOptions):
     """Settings of one sidecar: one source, one Kafka cluster, one Redis."""
 
     source: str
     """The connector's ``topic.prefix``."""
     servers: Servers
     """Where it reads and publishes; without Redis only the cut log is written."""
-    tables: frozenset[str] | None = None
-    """Tables to follow, ``schema.table``; None: all topics ``<source>.<schema>.<table>``, later ones too."""
     topics: SourceTopics | None = None
     """Which topics belong to the source, when transforms rename them; None: Debezium's names."""
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    """Table to what proves that its rows are complete; not listed: counts."""
-    complete_tables: frozenset[str] = frozenset()
-    """Tables that need no snapshot, ``schema.table``; ``*``: all that the connector's first one lacks."""
     timeline: int = 1
     """Raise it when the source's LSNs start over; the topics are then read on from the newest cut."""
     replication_factor: int = -1
     """Replication factor of the cut log, if it has to be made; -1: the broker's default."""
-    publish_interval: timedelta = timedelta(milliseconds=5)
-    """Least time between two publications of cuts."""
     ahead_after: timedelta = timedelta(milliseconds=500)
     """Markers of partitions beyond the frontier are published once it has not moved for this long."""
     ahead_interval: timedelta = timedelta(milliseconds=250)
     """Least time between two publications of such markers."""
-    barrier_interval: timedelta = timedelta(seconds=1)
-    """From one barrier to the next, in commit time; zero: there are none. All sidecars of a source, and those
-    of outputs that are made of it, should have the same."""
     quiet_interval: timedelta = timedelta(seconds=1)
     """Least time between cuts without a change event: commits of tables that are not followed."""
-    open_after: timedelta = timedelta(seconds=5)
-    """A transaction that has been incomplete for this long is named in the status: ``stalled``."""
-    restored_cuts: int = 2_000
-    """How many of the newest cuts are put back into a Redis that has lost them."""
     status_interval: timedelta = timedelta(seconds=1)
     """How often state and open transactions are reported, topics and Redis looked after."""
     sidecar_id: str = field(default_factory=default_sidecar_id)
     """How the status names this process."""
-    workers: int = 1
-    """Processes that read and decode the source's partitions; 1: the sidecar's own does."""
     connect_url: str | None = None
     """REST interface of Kafka Connect, whose view of the connector is watched; None: it is not."""
     database_url: str | None = field(default=None, repr=False)

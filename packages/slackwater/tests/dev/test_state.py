@@ -21,7 +21,7 @@ def state_of(folder: Path, process: ProcessIdentity | None) -> StackState:
         name="redis",
         address="redis://127.0.0.1:1/0",
         version="7.0.15",
-        log_path=folder / "logs" / "redis.log",
+        log=folder / "logs" / "redis.log",
         ports={"port": 1},
         process=process,
     )

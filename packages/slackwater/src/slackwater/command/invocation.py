@@ -96,6 +96,17 @@ def setting(path: str, meaning: str, flag: str = "", **options: Any) -> Callable
     )
 
 
+def timeout_option(seconds: int, meaning: str) -> Callable[[Command], Command]:
+    """Makes the click option that says how long a command waits.
+
+    Args:
+        seconds: The default.
+        meaning: The help text.
+    """
+    kind = click.FloatRange(min=0)
+    return click.option("--timeout", type=kind, default=seconds, show_default=True, help=meaning)
+
+
 def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) -> Settings:
     """Loads the settings and configures logging: the first thing a command does.
 

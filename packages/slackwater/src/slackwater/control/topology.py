@@ -1,9 +1,10 @@
 """How sources, pipelines and views hang together: a pure function of what pipelines have registered."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 from slackwater.protocol import (
     Cut,
@@ -456,17 +457,10 @@ def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:
     registration, report = known.registration, known.report
     end = None if report is None else report.end
     return PipelineNode(
+        **_same(PipelineNode, registration),
         name=registration.pipeline,
-        base_name=registration.base_name,
-        revision=registration.revision,
-        owner=registration.owner,
-        source=registration.source,
-        timeline=registration.timeline,
-        emit=registration.emit,
-        scope=registration.scope,
         state=known.state(now_ms),
         failure="" if end is None else end.failure,
-        started_ms=registration.started_ms,
         heard_ms=known.heard_ms,
         ended_ms=None if end is None else end.ended_ms,
         progress=_progress(registration, report, cut),
@@ -476,16 +470,13 @@ def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:
         processed_lsn=_processed(report),
         run_events=0 if report is None else report.run_events,
         run_documents=0 if report is None else report.run_documents,
-        tables=registration.tables,
-        stages=registration.stages,
-        views=registration.views,
-        host=registration.host,
-        pid=registration.pid,
-        version=registration.version,
-        query_id=registration.query_id,
-        checkpoint=registration.checkpoint,
-        run=registration.run,
     )
+
+
+def _same(kind: type[PipelineNode | VisibleBatch], record: object) -> dict[str, Any]:
+    """Returns the fields of a record that a picture of it has under the same names."""
+    own = {each.name for each in fields(record)}  # type: ignore[arg-type]
+    return {each.name: getattr(record, each.name) for each in fields(kind) if each.name in own}
 
 
 def _processed(report: PipelineReport | None) -> str | None:
@@ -495,17 +486,7 @@ def _processed(report: PipelineReport | None) -> str | None:
 
 
 def _batch(report: PipelineReport) -> VisibleBatch:
-    return VisibleBatch(
-        batch_id=report.batch_id,
-        timeline=report.timeline,
-        commit_lsn=format_position(report.commit_lsn),
-        commit_ts_ms=report.commit_ts_ms,
-        visible_ms=report.visible_ms,
-        parts_us=report.parts_us,
-        stage_work=report.stage_work,
-        events=report.events,
-        documents=report.documents,
-    )
+    return VisibleBatch(**{**_same(VisibleBatch, report), "commit_lsn": format_position(report.commit_lsn)})
 
 
 def _progress(registration: PipelineRegistration, report: PipelineReport | None, cut: Cut | None) -> Progress:

@@ -253,7 +253,7 @@ class Server(ABC):
             name=self.name,
             address=self.address,
             version=self.version,
-            log_path=self.log_path,
+            log=self.log_path,
             ports=self.ports,
             process=self._process.identity if self._process is not None else None,
         )

@@ -5,11 +5,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 
+import msgspec
 import orjson
 
 from slackwater.dev.processes import ManagedProcess, ProcessIdentity
@@ -26,7 +26,7 @@ class ServerRecord:
     name: str
     address: str
     version: str
-    log_path: Path
+    log: Path
     ports: Mapping[str, int]
     process: ProcessIdentity | None
     """None: stopped in order."""
@@ -36,10 +36,10 @@ class ServerRecord:
 class StackState:
     """All servers of a folder at the time of writing."""
 
-    folder: Path
     prefix: str
     database: str
-    servers: tuple[ServerRecord, ...] = field(default=())
+    servers: tuple[ServerRecord, ...]
+    folder: Path = Path()
 
 
 class RunState(Enum):
@@ -98,15 +98,11 @@ def look_up_status(state: StackState) -> StackStatus:
 
 def write_state(state: StackState) -> None:
     """Replace the state file; a reader sees the old or the new one."""
-    document = {
-        "format": _FORMAT,
-        "prefix": state.prefix,
-        "database": state.database,
-        "servers": [_server_document(server) for server in state.servers],
-    }
+    document = {"format": _FORMAT, **{each.name: getattr(state, each.name) for each in fields(state)}}
     path = state.folder / FILE_NAME
     incoming = path.with_name(f"{FILE_NAME}.{os.getpid()}")
-    incoming.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    incoming.write_bytes(orjson.dumps(document, str, options))  # paths become texts
     incoming.replace(path)
 
 
@@ -123,59 +119,13 @@ def read_state(folder: Path) -> StackState | None:
         return None
     except ValueError as error:
         raise _unusable(path, f"is not JSON ({error})") from error
+    if isinstance(document, dict) and document.get("format") != _FORMAT:
+        raise _unusable(path, f"has format {document.get('format')}, expected {_FORMAT}")
     try:
-        if document["format"] != _FORMAT:
-            raise _unusable(path, f"has format {document['format']}, expected {_FORMAT}")
-        return StackState(
-            folder=folder.absolute(),
-            prefix=document["prefix"],
-            database=document["database"],
-            servers=tuple(_server(part) for part in document["servers"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise _unusable(path, f"lacks or garbles a field ({error!r})") from error
-
-
-def _server_document(server: ServerRecord) -> dict[str, object]:
-    process = server.process
-    return {
-        "name": server.name,
-        "address": server.address,
-        "version": server.version,
-        "log": str(server.log_path),
-        "ports": dict(server.ports),
-        "process": None
-        if process is None
-        else {"pid": process.pid, "created_at": process.created_at.isoformat(), "command": process.command},
-    }
-
-
-def _server(part: dict[str, object]) -> ServerRecord:
-    ports = part["ports"]
-    if not isinstance(ports, dict):
-        message = "ports"
-        raise TypeError(message)
-    return ServerRecord(
-        name=str(part["name"]),
-        address=str(part["address"]),
-        version=str(part["version"]),
-        log_path=Path(str(part["log"])),
-        ports={str(purpose): int(port) for purpose, port in ports.items()},
-        process=_identity(part["process"]),
-    )
-
-
-def _identity(part: object) -> ProcessIdentity | None:
-    if part is None:
-        return None
-    if not isinstance(part, dict):
-        message = "process"
-        raise TypeError(message)
-    return ProcessIdentity(
-        pid=int(part["pid"]),
-        created_at=datetime.fromisoformat(part["created_at"]),
-        command=tuple(str(argument) for argument in part["command"]),
-    )
+        found = msgspec.convert(document, StackState, dec_hook=lambda kind, value: kind(value))
+    except msgspec.ValidationError as error:
+        raise _unusable(path, f"lacks or garbles a field ({error})") from error
+    return replace(found, folder=folder.absolute())
 
 
 def _unusable(path: Path, reason: str) -> StateError:
@@ -191,7 +141,7 @@ def _look_up_server(record: ServerRecord) -> ServerStatus:
         address=record.address,
         version=record.version,
         pid=record.process.pid if is_alive and record.process else None,
-        log_path=record.log_path,
+        log_path=record.log,
     )
 
 

@@ -111,6 +111,14 @@ def _check_collector(value: str) -> str:
     return value
 
 
+def _without_password(url: str) -> tuple[SplitResult, str | None]:
+    """Returns an address without its password, and the password."""
+    parts = urlsplit(url)
+    user = f"{parts.username}@" if parts.username else ""
+    plain = parts._replace(netloc=f"{user}{parts.netloc.rpartition('@')[2]}")
+    return plain, None if parts.password is None else unquote(parts.password)
+
+
 PLACE: Final = "place"
 """Notes that a text names a file, a folder or an address: relative ones in a file are relative to it."""
 
@@ -238,18 +246,13 @@ class RedisSection:
         """Returns the address without a password, and the password. Only the latter is a secret."""
         if self.url is None:
             return None
-        parts = self._parts(self.url)
-        user = f"{parts.username}@" if parts.username else ""
-        password = self.password
-        if password is None and parts.password is not None:
-            password = unquote(parts.password)
-        host = parts.netloc.rpartition("@")[2]
-        return RedisSettings(urlunsplit(parts._replace(netloc=f"{user}{host}")), password)
-
-    def _parts(self, url: str) -> SplitResult:
-        """Puts the files into the query, where every client of Redis finds them."""
-        parts = urlsplit(url)
-        return parts._replace(query="&".join(filter(None, [parts.query, urlencode(self._files())])))
+        parts, password = _without_password(self.url)
+        query = "&".join(
+            filter(None, [parts.query, urlencode(self._files())])
+        )  # where every client finds them
+        return RedisSettings(
+            urlunsplit(parts._replace(query=query)), password if self.password is None else self.password
+        )
 
     def _files(self) -> dict[str, str]:
         named = {
@@ -285,8 +288,8 @@ class SourceSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SidecarSection:
-    """Says how the sidecar works."""
+class SidecarOptions:
+    """What a sidecar is given for a source by the command and from Python alike."""
 
     tables: TableNames | None = None
     """Tables of the source as schema.table, comma-separated; default: all, including those added later.
@@ -297,14 +300,6 @@ class SidecarSection:
     complete_tables: TableNames = frozenset()
     """Tables that are complete without a snapshot, as schema.table, comma-separated, because they were empty
     when the connector began to follow them; *: all that its first snapshot did not contain."""
-    topics: TableTexts = field(default_factory=dict)
-    """TABLE=TOPIC, comma-separated, for tables whose records are routed to other topics by a transform."""
-    transaction_topic: str | None = None
-    """Topic with BEGIN and END records; default: SOURCE.transaction."""
-    notification_topic: str | None = None
-    """Topic with the connector's notifications; default: SOURCE.notifications."""
-    http: str | None = None
-    """host:port for /metrics, /healthz, /readyz and /status; port 0: any free port; default: none."""
     workers: Count = 1
     """Processes that read and decode the partitions of a source; 1: the sidecar's own process."""
     publish_interval: timedelta = timedelta(milliseconds=5)
@@ -316,6 +311,20 @@ class SidecarSection:
     """Transactions that are open for longer than this are listed in the status; seconds."""
     restored_cuts: Count = 2_000
     """Number of cuts that are restored to a Redis that has lost them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarSection(SidecarOptions):
+    """Says how the sidecar works."""
+
+    topics: TableTexts = field(default_factory=dict)
+    """TABLE=TOPIC, comma-separated, for tables whose records are routed to other topics by a transform."""
+    transaction_topic: str | None = None
+    """Topic with BEGIN and END records; default: SOURCE.transaction."""
+    notification_topic: str | None = None
+    """Topic with the connector's notifications; default: SOURCE.notifications."""
+    http: str | None = None
+    """host:port for /metrics, /healthz, /readyz and /status; port 0: any free port; default: none."""
     of: dict[str, SourceSection] = field(default_factory=dict)
     """Settings that differ between several sources, in tables [sidecar.of.SOURCE]; only in the file."""
 
@@ -380,16 +389,11 @@ class PostgresSection:
         """Returns the address of the outputs without a password, and the password, which is the secret."""
         if self.output_url is None:
             return None
-        parts = urlsplit(self.output_url)
-        user = f"{parts.username}@" if parts.username else ""
-        password = self.output_password
-        if password is None and parts.password is not None:
-            password = unquote(parts.password)
+        parts, password = _without_password(self.output_url)
         options = dict(parse_qsl(parts.query))
-        password = options.pop("password", None) if password is None else password
-        host = parts.netloc.rpartition("@")[2]
-        plain = parts._replace(netloc=f"{user}{host}", query=urlencode(options, quote_via=quote))
-        return PostgresSettings(urlunsplit(plain), password)
+        given = [self.output_password, password, options.pop("password", None)]
+        plain = urlunsplit(parts._replace(query=urlencode(options, quote_via=quote)))
+        return PostgresSettings(plain, next((each for each in given if each is not None), None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

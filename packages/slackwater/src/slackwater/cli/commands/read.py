@@ -33,7 +33,7 @@ from slackwater.client import (
     take_lease,
     wait_visible,
 )
-from slackwater.command.invocation import kafka_settings, lsn_of, start_command
+from slackwater.command.invocation import kafka_settings, lsn_of, start_command, timeout_option
 from slackwater.command.output import Output, json_option
 from slackwater.protocol import (
     CommitPosition,
@@ -87,13 +87,7 @@ from slackwater.settings.model import Settings
     multiple=True,
     help="Only the document with this key; repeat for each column of the key.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=30,
-    show_default=True,
-    help="Seconds to look for a commit that all pipelines show.",
-)
+@timeout_option(30, "Seconds to look for a commit that all pipelines show.")
 @json_option("one JSON object with the unmodified documents")
 @click.pass_context
 def read(  # noqa: PLR0913 - click hands over each option by its name
@@ -293,13 +287,7 @@ def document_lines(documents: Sequence[bytes]) -> list[str]:
 @click.command()
 @pipelines_to_read
 @click.option("--lsn", metavar="LSN", required=True, help="The commit: 0/153D218, or a decimal number.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=30,
-    show_default=True,
-    help="Seconds to wait; 0 checks once.",
-)
+@timeout_option(30, "Seconds to wait; 0 checks once.")
 @json_option("one JSON object")
 @click.pass_context
 def wait(

@@ -36,7 +36,7 @@ from slackwater.client import (
     PipelineOutput,
     compare_views,
 )
-from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.invocation import kafka_settings, setting, start_command, timeout_option
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import PipelineState, Progress, Topology
 from slackwater.protocol import CommitPosition, InputError, SystemClock, commit_id, epoch_ms
@@ -56,6 +56,16 @@ _SHOWN = 200
 
 Compared = Mapping[str, tuple[CommitPosition, DocumentComparison]]
 """By view the commit and what was found."""
+
+
+_BROKERS = setting("kafka.bootstrap", "The brokers of the pipelines.")
+_KEYS = click.option(
+    "--key",
+    "keys",
+    metavar="VIEW=COLUMN,…",
+    multiple=True,
+    help="Columns that identify the documents of a view; without them, whole documents are counted.",
+)
 
 
 @click.group()
@@ -80,24 +90,12 @@ def revise() -> None:
 
 
 @revise.command()
-@setting("kafka.bootstrap", "The brokers of the pipelines.")
+@_BROKERS
 @click.argument("pipeline", metavar="NAME")
 @click.option("--revisions", metavar="OLD,NEW", help="The revisions to compare.  [default: the two newest]")
 @click.option("--views", metavar="NAME,…", help="Only these views.  [default: all that both have]")
-@click.option(
-    "--key",
-    "keys",
-    metavar="VIEW=COLUMN,…",
-    multiple=True,
-    help="Columns that identify the documents of a view; without them, whole documents are counted.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=30,
-    show_default=True,
-    help="Seconds to look for a commit that both show.",
-)
+@_KEYS
+@timeout_option(30, "Seconds to look for a commit that both show.")
 @json_option("one JSON object")
 @click.pass_context
 def compare(
@@ -147,18 +145,12 @@ def compare(
 
 
 @revise.command()
-@setting("kafka.bootstrap", "The brokers of the pipelines.")
+@_BROKERS
 @click.argument("pipelines", metavar="NAME...", nargs=-1, required=True)
 @click.option("--to", "revision", type=click.IntRange(min=1), required=True, help="The revision to read.")
 @click.option("--schema", help="For tables in PostgreSQL: schema of the readers' views; created if missing.")
 @click.option("--accept-earlier", is_flag=True, help="Switch even to a revision that is behind.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=30,
-    show_default=True,
-    help="Seconds to wait for the revision to catch up, and for readers within a transaction.",
-)
+@timeout_option(30, "Seconds to wait for the revision to catch up, and for readers within a transaction.")
 @click.pass_context
 def switch(
     ctx: click.Context,
@@ -221,7 +213,7 @@ def switch(
 
 
 @revise.command()
-@setting("kafka.bootstrap", "The brokers of the pipelines.")
+@_BROKERS
 @click.argument("pipeline", metavar="NAME")
 @json_option("one JSON object")
 @click.pass_context
@@ -247,7 +239,7 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
 
 
 @revise.command()
-@setting("kafka.bootstrap", "The brokers of the pipelines.")
+@_BROKERS
 @click.argument("pipeline", metavar="NAME")
 @click.option(
     "--revision", "number", type=click.IntRange(min=1), required=True, help="The revision to remove."
@@ -310,25 +302,13 @@ def _seconds(milliseconds: int | None) -> str:
 
 
 @revise.command()
-@setting("kafka.bootstrap", "The brokers of the pipelines.")
+@_BROKERS
 @click.argument("pipeline", metavar="NAME")
 @click.option("--to", "revision", type=click.IntRange(min=2), required=True, help="The new revision.")
 @click.option("--schema", help="For tables in PostgreSQL: schema of the readers' views.")
-@click.option(
-    "--key",
-    "keys",
-    metavar="VIEW=COLUMN,…",
-    multiple=True,
-    help="Columns that identify the documents of a view; without them, whole documents are counted.",
-)
+@_KEYS
 @click.option("--yes", is_flag=True, help="Switch without asking even if documents differ.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=60,
-    show_default=True,
-    help="Seconds to look for a commit that both show, and to wait for the switch.",
-)
+@timeout_option(60, "Seconds to look for a commit that both show, and to wait for the switch.")
 @click.pass_context
 def rollout(
     ctx: click.Context,

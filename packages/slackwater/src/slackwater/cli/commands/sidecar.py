@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from importlib.metadata import version
 
 import click
@@ -15,7 +16,7 @@ from slackwater.command.output import Output
 from slackwater.observe.stopping import stop_on_signals
 from slackwater.observe.telemetry import sending_telemetry
 from slackwater.protocol import SourceTopics
-from slackwater.settings.model import Settings, SourceSection
+from slackwater.settings.model import Settings, SidecarOptions, SourceSection
 from slackwater_sidecar.run import run_sidecars
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, format_status
@@ -158,32 +159,21 @@ def sidecar_settings(settings: Settings, source: str) -> SidecarSettings:
     """
     sidecar = settings.sidecar
     own = sidecar.of.get(source, SourceSection())
+    options = {each.name: getattr(sidecar, each.name) for each in fields(SidecarOptions)}
+    differs = {each.name: getattr(own, each.name) for each in fields(own) if each.name in options}
+    options |= {name: value for name, value in differs.items() if value is not None}
     return SidecarSettings(
+        **options | {"tables": own.tables or sidecar.tables},
         source=source,
         servers=servers(settings, "where its topics are"),
-        tables=own.tables or sidecar.tables,
-        topics=_source_topics(settings, source),
-        evidence=sidecar.evidence if own.evidence is None else own.evidence,
-        complete_tables=sidecar.complete_tables if own.complete_tables is None else own.complete_tables,
+        topics=SourceTopics(
+            source,
+            sidecar.topics if own.topics is None else own.topics,
+            own.transaction_topic or sidecar.transaction_topic,
+            own.notification_topic or sidecar.notification_topic,
+        ),
         timeline=own.timeline or settings.timeline,
         replication_factor=settings.kafka.replication_factor,
-        publish_interval=sidecar.publish_interval,
-        barrier_interval=sidecar.barrier_interval,
-        open_after=sidecar.open_after if own.open_after is None else own.open_after,
-        restored_cuts=sidecar.restored_cuts,
-        workers=own.workers or sidecar.workers,
         connect_url=settings.connect.url,
         database_url=settings.postgres.url,
-    )
-
-
-def _source_topics(settings: Settings, source: str) -> SourceTopics:
-    """Returns the names of a source's topics."""
-    sidecar = settings.sidecar
-    own = sidecar.of.get(source, SourceSection())
-    return SourceTopics(
-        source,
-        sidecar.topics if own.topics is None else own.topics,
-        own.transaction_topic or sidecar.transaction_topic,
-        own.notification_topic or sidecar.notification_topic,
     )

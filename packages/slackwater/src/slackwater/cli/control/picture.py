@@ -382,7 +382,7 @@ class _ExaminedSource:
             facts, log = examine(self._sources), self._sources.log
             plan: SkipPlan | TimelinePlan
             if request.kind is DecisionKind.SKIP:
-                plan = plan_skip(facts, _position(request.to_lsn), refusal_in(log))
+                plan = plan_skip(facts, lsn_of(request.to_lsn, "to_lsn"), refusal_in(log))
             else:
                 plan = plan_timeline(facts, decisions_in(log), without_snapshot=request.without_snapshot)
             offset = None
@@ -395,7 +395,3 @@ class _ExaminedSource:
         with self._turn:
             facts = examine(self._sources)
         return make_report(facts, diagnose(facts))
-
-
-def _position(text: str) -> int:
-    return lsn_of(text, "to_lsn")

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from slackwater.cdc.report import UNDECIDED_SNAPSHOT
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.cli.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts
-from slackwater.cli.signs import signs_of
-from slackwater.control import ComponentKind, PipelineState, fault_of_run, faults_of_source
+from slackwater.control import ComponentKind, PipelineState, SourceSigns, fault_of_run, faults_of_source
 from slackwater.cuts import FrontierState
 from slackwater.protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
 from slackwater_sidecar import describe_open
@@ -65,7 +64,7 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
-    signs = signs_of(facts.source, facts.status)
+    signs = SourceSigns(source=facts.source, status=facts.status)
     for pipeline in facts.pipelines:
         fault = fault_of_run(pipeline, signs, facts.now_ms)
         if fault is not None:
@@ -95,7 +94,7 @@ def _health(facts: SourceFacts) -> Iterator[Finding]:
         return
     said = Cause.KAFKA_AWAY if facts.kafka_error is not None else None
     refused = facts.status is not None and facts.status.state is FrontierState.MISCONFIGURED
-    for fault in faults_of_source(signs_of(facts.source, facts.status), facts.now_ms):
+    for fault in faults_of_source(SourceSigns(source=facts.source, status=facts.status), facts.now_ms):
         cause = _CAUSES[fault.kind]
         if cause is not said and not (
             refused and fault.kind is ComponentKind.CONNECTOR
@@ -192,6 +191,10 @@ class _OpenCase:
             if known is not None and (not topics or partition[0] in topics):
                 yield partition, known, position
 
+    def shown(self, cause: Cause, evidence: list[str], *advice: str) -> Finding | None:
+        """Returns a finding about this transaction; None without evidence."""
+        return self.finding(cause, evidence, *advice) if evidence else None
+
     def finding(self, cause: Cause, evidence: list[str], *advice: str) -> Finding:
         """Returns a finding about this transaction."""
         what = describe_open(self.transaction)
@@ -268,9 +271,7 @@ def _gone(case: _OpenCase) -> Finding | None:
         for partition, known, position in case.partitions()
         if position < known.low
     ]
-    if not evidence:
-        return None
-    return case.finding(
+    return case.shown(
         Cause.RETENTION,
         evidence,
         "raise retention.ms of the data topics above the longest time a sidecar may be down",
@@ -284,9 +285,7 @@ def _recreated(case: _OpenCase) -> Finding | None:
         for partition, known, position in case.partitions()
         if position > known.end
     ]
-    if not evidence:
-        return None
-    return case.finding(
+    return case.shown(
         Cause.TOPIC_RECREATED,
         evidence,
         "the topic was deleted and recreated: let the connector take a new snapshot, start a new cut log",
@@ -303,9 +302,7 @@ def _hanging(case: _OpenCase) -> Finding | None:
     if case.transaction.commit_lsn is None and transactions is not None and transactions.hangs:
         topic = case.facts.topics.transactions
         evidence.append(f"{topic}/0: readable up to {transactions.stable_end} of {transactions.end}")
-    if not evidence:
-        return None
-    return case.finding(
+    return case.shown(
         Cause.HANGING,
         evidence,
         "an exactly-once connector has left a Kafka transaction open: restart its task",
@@ -320,9 +317,7 @@ def _behind(case: _OpenCase) -> Finding | None:
         for partition, known, position in case.partitions()
         if position < known.stable_end
     ]
-    if not evidence:
-        return None
-    return case.finding(
+    return case.shown(
         Cause.SIDECAR_BEHIND,
         evidence,
         "the sidecar is only slow, or has paused partitions that are far ahead: wait",
