@@ -195,7 +195,7 @@ def test_what_somebody_else_wrote_stops_no_cut_and_is_put_right(world: World, po
     assert store.markers(SOURCE) == markers_of(cut(4, SOURCE))
     assert store.status(SOURCE) == STATUS
     assert store.open(SOURCE) == [WAITING]
-    assert world.publisher.store_error is None
+    assert world.publisher.mirror.error is None
 
 
 @pytest.mark.parametrize("poison", SEEN)
@@ -209,11 +209,11 @@ def test_a_quiet_sidecar_puts_it_right_too_and_says_so(
     assert world.question_everything() == []
     assert world.store.cuts_after(SOURCE, 1, 0, limit=10) == world.log.tail(-1)
     assert world.store.position(SOURCE) == StoredPosition(NEWEST.position, 2, "me")
-    assert world.publisher.corrections == 1
+    assert world.publisher.mirror.corrections == 1
     assert "Redis contained data that the cut log does not confirm" in caplog.text
     world.clock.seconds += 60  # type: ignore[attr-defined]
     world.publisher.report(STATUS, [WAITING])
-    assert world.publisher.corrections == 1, "it is right now"
+    assert world.publisher.mirror.corrections == 1, "it is right now"
 
 
 def test_timelines_that_redis_invents_are_not_counted_through(world: World) -> None:

@@ -149,7 +149,7 @@ class World:
             self.reader.discover()
         logged = found.decisions(self.log)
         publisher = Publisher("inv", self.log, self.store, restored_cuts=10, clock=self.clock)
-        publisher.resume_from(PublishedCut(newest, 0) if newest else found.newest)
+        publisher.state.resume_from(PublishedCut(newest, 0) if newest else found.newest)
         self.sidecar = Sidecar(
             SETTINGS,
             frontier,

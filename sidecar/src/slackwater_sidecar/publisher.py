@@ -60,41 +60,15 @@ class Publisher:
         self._topic = cut_log_topic(source)
         self._log = log
         self._log_id: str | None = None
-        self._mirror = RedisMirror(source, log, store, restored_cuts, self._clock)
-        self._state = PublishingState()
+        self.mirror = RedisMirror(source, log, store, restored_cuts, self._clock)
+        """Has the store, and says what is wrong with it."""
+        self.state = PublishingState()
+        """What the log has, and what is still to be written. While cuts are left to another sidecar for a
+        moment, call :meth:`publish` again soon; once it is overruled, begin again from the log."""
         self._markers_read_to = 0
         self._is_replaced = False
         self.log_error: str | None = None
         """Why the newest cuts are not in the log; None when they are."""
-
-    @property
-    def newest(self) -> PublishedCut | None:
-        """The newest cut of this sidecar that the log holds, itself or within a later one."""
-        return self._state.newest
-
-    @property
-    def store_error(self) -> str | None:
-        """Says why the store is not up to date; None when it is."""
-        return self._mirror.error
-
-    @property
-    def corrections(self) -> int:
-        """Counts how often the store held what the cut log does not, and was refilled."""
-        return self._mirror.corrections
-
-    @property
-    def is_waiting(self) -> bool:
-        """Says if cuts are left to another sidecar for a moment: call :meth:`publish` again soon."""
-        return self._state.is_waiting
-
-    @property
-    def is_overruled(self) -> bool:
-        """Says if another sidecar's cut decides what operators have skipped: begin again from the log."""
-        return self._state.is_overruled
-
-    def resume_from(self, newest: PublishedCut | None) -> None:
-        """Says what is in the log already. Forgets what was not written: it is found again."""
-        self._state.resume_from(newest)
 
     def publish(self, cuts: Sequence[Cut], status: FrontierStatus) -> None:
         """Publishes cuts, ascending; those that could not be written are tried again by the next call.
@@ -102,18 +76,14 @@ class Publisher:
         Raises:
             slackwater.cuts.CutLogReplacedError: the log has lost what was written to it.
         """
-        self._state.add_cuts(cuts)
-        if self._state.has_cuts:
+        self.state.add_cuts(cuts)
+        if self.state.has_cuts:
             with self._noting_log_errors():
                 self._write_cuts(status)
 
-    def take_settled(self) -> list[Cut]:
-        """Returns the cuts that were published, once the log has all of them; each cut once."""
-        return self._state.take_settled()
-
     def publish_ahead(self, markers: AheadMarkers) -> None:
         """Publishes markers of partitions that are ahead of the frontier, unless the log has them."""
-        state = self._state
+        state = self.state
         state.add_markers(markers)
         with self._noting_log_errors():
             records = state.markers_to_write()
@@ -124,13 +94,13 @@ class Publisher:
             state.drop_markers()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Has the log remember for all sidecars that the source is refused; not written: call it again."""
+        """Records in the log, for all sidecars, that the source is refused. If that fails, call it again."""
         with self._noting_log_errors():
             self._log.append_records([refusal])
 
     def show_markers(self) -> None:
-        """Tells the store the markers of all partitions, if it is time. Call it often."""
-        self._mirror.show_markers(self.newest, self._state.ahead)
+        """Shows the markers of all partitions in the store, if it is time. Call it often."""
+        self.mirror.show_markers(self.state.newest, self.state.ahead)
 
     def report(
         self,
@@ -139,7 +109,7 @@ class Publisher:
         *,
         asks_log: bool = True,
     ) -> None:
-        """Looks after the store and tells it the state. Call it now and then, also when there are no cuts.
+        """Maintains the store and writes the state to it. Call it regularly, also when there are no cuts.
 
         Fills a store that is behind the log, e.g. because it was away or emptied.
 
@@ -158,17 +128,17 @@ class Publisher:
                     self._check_log()
             self.publish([], status)
         with self._noting_log_errors():
-            newest = None if self._is_replaced else self.newest
-            self._mirror.refresh(newest, self._state.ahead, status, open_transactions)
+            newest = None if self._is_replaced else self.state.newest
+            self.mirror.refresh(newest, self.state.ahead, status, open_transactions)
 
     def close(self) -> None:
         """Frees connections."""
         self._log.close()
-        self._mirror.close()
+        self.mirror.close()
 
     def _write_cuts(self, status: FrontierStatus) -> None:
-        state = self._state
-        held = self._mirror.position()
+        state = self.state
+        held = self.mirror.position()
         state.drop_written(held)
         if not state.has_cuts or not state.take_turn(held, status.sidecar, self._clock.monotonic()):
             return
@@ -183,7 +153,7 @@ class Publisher:
         state.record_written(published)
         self._on_written(published)
         is_whole = held is not None and (before is None or not is_behind(held, before))
-        self._mirror.put(published, status, is_whole=is_whole)
+        self.mirror.put(published, status, is_whole=is_whole)
 
     def _append(self, cuts: Sequence[Cut], *, after: int) -> list[PublishedCut]:
         """Appends cuts to the log that has a record at the offset `after`, and to no other one."""
@@ -202,12 +172,12 @@ class Publisher:
 
     def _has_markers(self, records: Sequence[AheadMarkers]) -> bool:
         """Reads what was written since the newest cut, and says whether it has all these markers."""
-        begin = max(self._state.newest_offset + 1, self._markers_read_to)
+        begin = max(self.state.newest_offset + 1, self._markers_read_to)
         for logged in self._log.records(begin - 1, with_cuts=False):
             self._markers_read_to = logged.log_offset + 1
             if isinstance(logged.record, AheadMarkers):
-                self._state.record_markers(logged.record)
-        return self._state.has_markers(records)
+                self.state.record_markers(logged.record)
+        return self.state.has_markers(records)
 
     @contextmanager
     def _noting_log_errors(self) -> Iterator[None]:
@@ -215,12 +185,12 @@ class Publisher:
             yield
         except CutLogReplacedError:
             self._is_replaced = True
-            self._mirror.forget_log()
+            self.mirror.forget_log()
             raise
         except CutLogUnavailableError as error:
             if self.log_error is None:
                 logger.warning("cut log is unavailable: %s", error)
             self.log_error = str(error)
         else:
-            if not self._state.has_cuts or self.is_waiting:
+            if not self.state.has_cuts or self.state.is_waiting:
                 self.log_error = None

@@ -63,9 +63,9 @@ def run_sidecars(
     Args:
         settings: One for each source.
         stop: Set it from any thread.
-        on_status: Told about the state of each source, by the thread of that source.
+        on_status: Receives the state of each source, in the thread of that source.
         http: Where ``/metrics``, ``/healthz``, ``/readyz`` and ``/status`` are, and for whom; None: nowhere.
-        on_http: Told their address, with the port that was chosen.
+        on_http: Receives their address, with the port that was chosen.
         telemetry: Is sent metrics and traces.
 
     Raises:
@@ -199,7 +199,7 @@ class _Follower:
             )
             while not self._stop.is_set() and not sidecar.is_over:
                 sidecar.turn()
-            if self._publisher.is_overruled:
+            if self._publisher.state.is_overruled:
                 text = "another sidecar's cut decides what operators have skipped: continuing from there"
                 logger.info(text, extra={"source": settings.source})
             sidecar.finish()
@@ -207,7 +207,7 @@ class _Follower:
             reader.close()
 
     def report_failure(self, error: Exception) -> None:
-        """Tells Redis why the source is followed no more."""
+        """Reports to Redis why the source is no longer followed."""
         clock = self._monitor.clock
         status = FrontierStatus(
             state=FrontierState.FAILED,
@@ -231,7 +231,7 @@ class _Follower:
             try:
                 self._log.ensure_topic(replication_factor=settings.replication_factor)
                 found = resume(self._log, settings.timeline)
-                self._publisher.resume_from(found.newest)
+                self._publisher.state.resume_from(found.newest)
             except CutLogUnavailableError as error:
                 logger.warning("waiting for Kafka: %s", error, extra={"source": settings.source})
                 monitor.waits_for = hide(str(error), settings.servers.secrets)
@@ -283,9 +283,9 @@ def _pages(
 
 @contextmanager
 def _without_cyclic_gc() -> Iterator[None]:
-    """Looks for no cycles meanwhile: the loops make none that live, and looking takes a third of the time."""
+    """Disables the search for garbage cycles: the loops leave none, and it takes a third of the time."""
     gc.collect()
-    gc.freeze()  # the server of the pages does look, now and then
+    gc.freeze()  # the server of the pages collects now and then
     gc.disable()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Follows one source on one timeline: reads, moves the frontier, publishes, says how it is."""
+"""Follows one source on one timeline: reads, moves the frontier, publishes, and reports its state."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class Sidecar:
         publisher: Takes the cuts.
         decisions: What operators decide, and what was refused; None: nothing.
         monitor: Shows this source to others; it has the clock.
-        on_status: Told about the state at every status interval.
+        on_status: Receives the state at every status interval.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Sidecar:
         self._publisher = publisher
         self._decisions = decisions
         self._watch = monitor.watch
-        newest = publisher.newest
+        newest = publisher.state.newest
         self._hold = FaultHold(
             settings.source,
             settings.timeline,
@@ -109,8 +109,8 @@ class Sidecar:
 
     @property
     def is_over(self) -> bool:
-        """Says if another sidecar has to begin: on another timeline, or at the newest cut of the log."""
-        return self.next_timeline is not None or self._publisher.is_overruled
+        """Returns whether another sidecar has to begin, on another timeline or at the log's newest cut."""
+        return self.next_timeline is not None or self._publisher.state.is_overruled
 
     def turn(self) -> int:
         """Reads once, publishes if it is time; returns the number of records read.
@@ -156,7 +156,7 @@ class Sidecar:
             self._record_refusal()  # at once: the next process may find the fault corrected
 
     def _is_held(self) -> bool:
-        """Says whether faults of the connector, seen or logged, forbid cuts, or were not looked for yet.
+        """Returns whether faults of the connector, seen or logged, forbid cuts, or were not looked for yet.
 
         Raises:
             Exception: Nobody looks any more, so that cuts would be held for ever, or faults not be seen.
@@ -175,7 +175,7 @@ class Sidecar:
             now,
             has_cuts=self._frontier.has_moved,
             has_events=has_events,
-            is_waiting=self._publisher.is_waiting,
+            is_waiting=self._publisher.state.is_waiting,
             is_behind=self._is_behind,
         )
         if due is Due.CUTS:
@@ -192,7 +192,7 @@ class Sidecar:
         self._publisher.publish(cuts, status)
         ended = self._clock.monotonic()
         self._schedule.record_cuts(started, ended)
-        if settled := self._publisher.take_settled():
+        if settled := self._publisher.state.take_settled():
             self._monitor.record_cuts(settled, started, ended)
 
     def _publish_ahead(self, now: float) -> None:
@@ -301,7 +301,7 @@ class Sidecar:
             stale_ends=frontier.stale_end_count,
             held_back_offsets=self._held_back,
         )
-        monitor.redis_corrections = self._publisher.corrections
+        monitor.redis_corrections = self._publisher.mirror.corrections
         monitor.status = status
         self._reported_records = monitor.records
         if self._on_status is not None:
@@ -337,7 +337,7 @@ class Sidecar:
     def _sidecar_status(
         self, open_: Sequence[OpenTransaction], elapsed: float, wall_ms: int
     ) -> SidecarStatus:
-        newest = self._publisher.newest
+        newest = self._publisher.state.newest
         cut = newest.cut if newest else None
         records = self._monitor.records
         return SidecarStatus(
@@ -351,6 +351,6 @@ class Sidecar:
             records_per_second=(records - self._reported_records) / elapsed,
             delay_ms=wall_ms - cut.commit_ts_ms if cut else None,
             open=tuple(open_),
-            redis_error=self._publisher.store_error,
+            redis_error=self._publisher.mirror.error,
             kafka_error=self._kafka_error(),
         )

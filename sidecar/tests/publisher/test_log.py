@@ -51,7 +51,7 @@ def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_written
     log.is_away = True
     publisher.publish([replace(cut(1), has_incremental_rows=True)], STATUS)
     log.is_away = False
-    publisher.resume_from(None)
+    publisher.state.resume_from(None)
     publisher.publish([cut(1)], STATUS)
 
     assert log.newest() == PublishedCut(cut(1), 0)

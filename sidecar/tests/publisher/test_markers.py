@@ -100,7 +100,7 @@ def test_markers_of_an_earlier_timeline_do_not_stand_for_those_of_this_one(
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     publisher.publish_ahead(ahead(9))
-    publisher.resume_from(None)
+    publisher.state.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
     assert shown(publisher, store, clock)["inv.s.a", 0] == Marker(1, 1)
     publisher.publish_ahead(replace(ahead(4), timeline=2))
@@ -138,7 +138,7 @@ def test_markers_of_all_partitions_are_put_back_but_none_of_an_earlier_timeline(
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     publisher.publish_ahead(ahead(9))
-    publisher.resume_from(None)
+    publisher.state.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
     publisher.publish_ahead(replace(ahead(4), timeline=2))
     publisher.publish_ahead(replace(ahead(5, partition=1), timeline=2))

@@ -30,7 +30,7 @@ def test_the_log_goes_on_without_the_store_which_is_filled_when_it_is_back(
     store.is_away = True
     publisher.publish([cut(2)], STATUS)
     publisher.report(STATUS, [])
-    assert publisher.store_error is not None
+    assert publisher.mirror.error is not None
     publisher.publish([cut(3)], STATUS)
     assert len(log.tail(-1)) == 3
 
@@ -38,7 +38,7 @@ def test_the_log_goes_on_without_the_store_which_is_filled_when_it_is_back(
     publisher.report(STATUS, [])
 
     assert held(store) == [1, 2, 3]
-    assert publisher.store_error is None
+    assert publisher.mirror.error is None
 
 
 def newest(cut: Cut, log_offset: int) -> dict[str, object]:
@@ -65,7 +65,7 @@ def test_an_emptied_store_is_filled_from_the_log(log: WatchedLog, noticed_by: st
 def test_a_new_process_fills_a_store_that_is_behind_the_log(log: WatchedLog, store: FailingStore) -> None:
     log.append([cut(1), cut(2)])
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.resume_from(log.newest())
+    publisher.state.resume_from(log.newest())
 
     publisher.report(STATUS, [])
 
@@ -99,7 +99,7 @@ def test_an_emptied_store_gets_cuts_of_the_newest_timeline_only(log: WatchedLog,
     second = [replace(cut(lsn), timeline=2) for lsn in (1, 2)]
     log.append([cut(5), second[0], cut(6), second[1]])
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.resume_from(log.newest())
+    publisher.state.resume_from(log.newest())
     publisher.report(STATUS, [])
 
     assert [c.cut.lsn for c in store.cuts_after(SOURCE, 2, 0, limit=9)] == [1, 2]
@@ -114,12 +114,12 @@ def test_a_store_that_holds_a_late_cut_of_an_earlier_timeline_is_filled_from_the
     store.bind(log.identity() or "")
     store.put_cut(PublishedCut(cut(6), 2), OTHER)
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.resume_from(PublishedCut(replace(cut(1), timeline=2), 1))
+    publisher.state.resume_from(PublishedCut(replace(cut(1), timeline=2), 1))
 
     publisher.report(STATUS, [])
 
     assert [c.cut.lsn for c in store.cuts_after(SOURCE, 2, 0, limit=9)] == [1]
-    assert publisher.corrections == 0, "nothing in it is wrong"
+    assert publisher.mirror.corrections == 0, "nothing in it is wrong"
 
 
 def test_a_cut_that_lies_beyond_the_end_of_the_log_is_not_believed(
@@ -190,7 +190,7 @@ def test_a_copy_from_an_earlier_timeline_is_filled_with_the_newest(
 ) -> None:
     publisher.publish([cut(5)], STATUS)
     older = copy.deepcopy(store.__dict__)
-    publisher.resume_from(None)
+    publisher.state.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
     store.__dict__.update(older)
 
@@ -205,7 +205,7 @@ def test_filling_a_store_ends_early_when_cuts_are_large(log: WatchedLog, store: 
     large = tuple(CommittedTransaction(n, 1, 5) for n in range(10_000))
     log.append([replace(cut(lsn), transactions=large) for lsn in range(1, 61)])
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.resume_from(log.newest())
+    publisher.state.resume_from(log.newest())
 
     publisher.report(STATUS, [])
 
@@ -264,11 +264,11 @@ def test_what_somebody_else_wrote_to_the_store_is_removed_and_said(
     publisher.report(STATUS, [])
 
     assert held(store) == logged(log) == [1, 2]
-    assert (publisher.corrections, publisher.store_error) == (1, None)
+    assert (publisher.mirror.corrections, publisher.mirror.error) == (1, None)
     assert caplog.text.count("Redis contained data that the cut log does not confirm") == 1
     clock.seconds += 60
     publisher.report(STATUS, [])
-    assert publisher.corrections == 1, "it is right now"
+    assert publisher.mirror.corrections == 1, "it is right now"
 
 
 @pytest.mark.parametrize("forged", FORGED)
@@ -282,7 +282,7 @@ def test_what_somebody_else_wrote_to_the_store_holds_no_cut_back(
     assert logged(log) == [1, 2, 3, 4]
     publisher.report(STATUS, [])
     assert held(store) == [1, 2, 3, 4]
-    assert publisher.corrections == 1, "the first that notices it says so"
+    assert publisher.mirror.corrections == 1, "the first that notices it says so"
 
 
 def test_a_store_that_takes_no_cuts_is_begun_anew(publisher: Publisher, store: FailingStore) -> None:
@@ -292,7 +292,7 @@ def test_a_store_that_takes_no_cuts_is_begun_anew(publisher: Publisher, store: F
     publisher.publish([cut(2)], STATUS)
     publisher.report(STATUS, [])
     assert held(store) == [1, 2]
-    assert publisher.corrections == 1
+    assert publisher.mirror.corrections == 1
 
 
 def test_putting_a_store_right_takes_no_more_than_a_fifth_of_the_time(
@@ -306,7 +306,7 @@ def test_putting_a_store_right_takes_no_more_than_a_fifth_of_the_time(
         store.is_damaged = True
         publisher.publish([], STATUS)
         publisher.report(STATUS, [])
-        counts.append(publisher.corrections)
+        counts.append(publisher.mirror.corrections)
         clock.seconds += 1
     assert counts == [1, 1, 1, 1, 2, 2]
 
@@ -318,4 +318,4 @@ def test_a_cut_at_an_offset_that_was_deleted_is_not_confirmed_by_the_next_one(
     log.delete_before(1)
     store.forged_position = (StoredPosition(cut(2).position, 0, "me"),)
     publisher.report(STATUS, [])
-    assert publisher.corrections == 1
+    assert publisher.mirror.corrections == 1

@@ -28,8 +28,8 @@ def test_what_another_sidecar_has_written_is_not_appended_again(
     other.publish([cut(2)], OTHER)
 
     assert logged(log) == held(store) == [1, 2, 3]
-    assert other.newest == PublishedCut(cut(2), 2)
-    assert not other.is_waiting
+    assert other.state.newest == PublishedCut(cut(2), 2)
+    assert not other.state.is_waiting
 
 
 def test_rows_of_snapshots_in_cuts_that_another_sidecar_has_written_are_told_with_the_next_one(
@@ -73,7 +73,7 @@ def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_told(
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([replace(cut(1), repeated=frozenset({1}))], OTHER)
-    other.resume_from(log.newest())
+    other.state.resume_from(log.newest())
     other.publish([cut(2)], OTHER)
     clock.seconds += PATIENCE.total_seconds()
     other.publish([], OTHER)
@@ -118,10 +118,10 @@ def test_a_sidecar_is_overruled_where_another_one_has_written_what_is_skipped(
     clock.seconds += PATIENCE.total_seconds()
     other.publish([cut(3)], OTHER)
 
-    assert other.is_overruled
-    assert (logged(log), other.is_waiting) == ([1], False)
-    other.resume_from(log.newest())
-    assert not other.is_overruled
+    assert other.state.is_overruled
+    assert (logged(log), other.state.is_waiting) == ([1], False)
+    other.state.resume_from(log.newest())
+    assert not other.state.is_overruled
 
 
 def test_a_skip_above_what_another_sidecar_has_written_is_published(
@@ -133,7 +133,7 @@ def test_a_skip_above_what_another_sidecar_has_written_is_published(
     other.publish([], OTHER)
 
     assert log.newest() == PublishedCut(replace(cut(2), skipped=(700,)), 1)
-    assert not other.is_overruled
+    assert not other.state.is_overruled
 
 
 @pytest.mark.parametrize("behind", [[], [cut(3)]], ids=["alone", "with a cut that skips nothing"])
@@ -147,7 +147,7 @@ def test_without_redis_a_sidecar_looks_at_the_log_before_it_writes_what_is_skipp
     two.publish([replace(cut(2), skipped=(700,)), *behind], OTHER)
 
     assert logged(log) == [1, 2]
-    assert two.is_overruled
+    assert two.state.is_overruled
 
 
 def test_cuts_of_another_timeline_shorten_nothing(
@@ -165,19 +165,19 @@ def test_cuts_of_another_timeline_shorten_nothing(
 def test_the_newest_cut_of_another_timeline_is_none_of_this_one(
     publisher: Publisher, other: Publisher, log: WatchedLog
 ) -> None:
-    publisher.resume_from(None)
+    publisher.state.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
     other.publish([cut(6)], OTHER)
 
     assert logged(log) == [1]
-    assert other.newest is None
+    assert other.state.newest is None
 
 
 def test_cuts_of_a_timeline_that_is_over_are_not_appended(
     publisher: Publisher, other: Publisher, log: WatchedLog
 ) -> None:
     publisher.publish([cut(5)], STATUS)
-    publisher.resume_from(None)
+    publisher.state.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
     other.publish([cut(6)], OTHER)
 
@@ -189,12 +189,12 @@ def test_cuts_are_left_for_a_moment_to_the_sidecar_that_published_last(
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([cut(1), cut(2)], OTHER)
-    assert other.is_waiting
+    assert other.state.is_waiting
     publisher.publish([cut(2)], STATUS)
     other.publish([], OTHER)
 
     assert logged(log) == [1, 2]
-    assert not other.is_waiting
+    assert not other.state.is_waiting
 
 
 @pytest.mark.parametrize("asked_by", ["publish", "report"])
@@ -224,7 +224,7 @@ def test_a_sidecar_that_lost_its_turn_leaves_cuts_to_the_other(
     publisher.publish([cut(2), cut(3), cut(4)], STATUS)
 
     assert logged(log) == [1, 2, 3]
-    assert publisher.is_waiting
+    assert publisher.state.is_waiting
 
 
 def test_patience_begins_anew_with_each_turn_of_the_other(
@@ -235,7 +235,7 @@ def test_patience_begins_anew_with_each_turn_of_the_other(
     clock.seconds += PATIENCE.total_seconds()
     publisher.publish([cut(2)], STATUS)
     other.publish([cut(3)], OTHER)
-    assert other.is_waiting
+    assert other.state.is_waiting
     assert logged(log) == [1, 2]
 
 

@@ -134,7 +134,7 @@ class SidecarProcess:
         self._sidecar = None
         try:
             found = resume(log, settings.timeline)
-            publisher.resume_from(found.newest)
+            publisher.state.resume_from(found.newest)
             frontier = found.frontier(settings)
         except CutLogUnavailableError:
             return
