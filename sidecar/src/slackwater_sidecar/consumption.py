@@ -270,7 +270,7 @@ class Consumption:
             raise SidecarUnavailableError("assign", self._bootstrap, reason_of(error)) from error
 
     def read(self, sink: RecordSink, timeout_seconds: float, max_records: int = MAX_RECORDS) -> int:
-        """Hands over what has come, after at most the time-out; returns the number of records, about.
+        """Hands over new records, after at most the time-out; returns their number, approximately.
 
         Args:
             sink: Whom records are for.
@@ -439,5 +439,5 @@ def triples(messages: Sequence[Message]) -> Iterator[tuple[int, bytes | None, in
 
 
 def is_keyless(messages: Sequence[Message]) -> bool:
-    """Says whether messages come from a table without a key; one without (a truncate) does not tell."""
+    """Returns whether messages come from a table without a key; one without (a truncate) does not tell."""
     return messages[0].key() is None and messages[-1].key() is None

@@ -1,4 +1,4 @@
-"""Mirrors a part of the cut log in Redis, and never waits for it for long."""
+"""Mirrors part of the cut log in Redis, without ever waiting long for it."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 MARKERS_INTERVAL = timedelta(milliseconds=50)
 """Least time between two publications of the markers of all partitions: there may be thousands."""
 _REST_FACTOR = 4
-"""How many times as long as its failure or repair took a store is left alone."""
+"""After a failure or repair, the store is left alone for this multiple of its duration."""
 _FIRST_STEP = 8
 """How many offsets of the log are read back at first, then twice as many each time: cuts may be large."""
 _RESTORED_TRANSACTIONS = 100_000
@@ -32,7 +32,7 @@ meanwhile."""
 
 
 class RedisMirror:
-    """Puts into a store what the log has, and repairs it: it may be away, emptied, set back or exchanged.
+    """Copies the log into a store, and repairs it: it may be away, emptied, set back or replaced.
 
     No method raises because of the store. Methods that read the log raise ``CutLogUnavailableError``. Used by
     one thread.
@@ -114,7 +114,7 @@ class RedisMirror:
         status: FrontierStatus,
         open_transactions: Sequence[OpenTransaction],
     ) -> None:
-        """Fills a store that is behind, removes what is wrong in it, and tells it the state."""
+        """Fills a store that is behind, removes wrong content, and writes the state to it."""
         if self._store is None or self._clock.monotonic() < self._rests_until:
             return
         with self._noting_errors():
@@ -177,7 +177,7 @@ class RedisMirror:
         return store if self._is_bound else None
 
     def _is_in_log(self, held: StoredPosition) -> bool:
-        """Says whether the log has that very cut at the offset that the store names: it is no authority."""
+        """Returns whether the log has that cut at the offset that the store names: the log decides."""
         cut = self._logged_cut(held.log_offset)
         return cut is not None and cut.cut.position == held.position
 
@@ -191,7 +191,7 @@ class RedisMirror:
         return self._confirmed
 
     def _note_wrong(self, what: str) -> None:
-        """Keeps from using the store until :meth:`refresh` has put it right."""
+        """Stops the use of the store until :meth:`refresh` has repaired it."""
         text = f"Redis contained data that the cut log does not confirm, and is being refilled: {what}"
         if self.error is None:
             self.corrections += 1
@@ -272,5 +272,5 @@ class RedisMirror:
 
 
 def is_behind(held: StoredPosition | None, newest: PublishedCut) -> bool:
-    """Says whether a store lacks a cut, of its own timeline or a newer one."""
+    """Returns whether a store lacks a cut, of its own timeline or a newer one."""
     return held is None or held.position < newest.cut.position

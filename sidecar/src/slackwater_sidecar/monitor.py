@@ -1,4 +1,4 @@
-"""Shows other threads the loop that follows a source, and what is measured of it."""
+"""Shows the loop that follows a source, and its measurements, to other threads."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -152,7 +152,7 @@ class SourceMonitor:
         self.waits_for: str | None = None
         """Why the loop could not begin yet."""
         self.failure: str | None = None
-        """Why the source is followed no more; None while it is, or when it was asked to stop."""
+        """The reason why the source is no longer followed; None while it is, and after a request to stop."""
         self.has_ended = False
         self.gauges = Gauges()
         self.newest: Cut | None = None
@@ -173,7 +173,7 @@ class SourceMonitor:
         self._turned_at = clock.monotonic()
 
     def record_turn(self) -> None:
-        """Notes that the loop lives."""
+        """Records that the loop is alive."""
         self._turned_at = self.clock.monotonic()
 
     def begin_timeline(self, newest: Cut | None) -> None:
@@ -229,7 +229,7 @@ class SourceMonitor:
         return FrontierState.WAITING if self.status is None else self.status.state
 
     def not_ready(self) -> str | None:
-        """Says why there is no cut and none can be made, or why none can follow; None when all is well."""
+        """Returns why there is no cut and none can be made, or why none can follow; None when all is well."""
         status = self.status
         if self.failure is not None or self.has_ended:
             return self.failure or "it was stopped"

@@ -1,7 +1,7 @@
-"""Decides about publishing: when it is due, whose turn it is, what is still to be written and reported.
+"""Decides when to publish, whose turn it is, and what is still to be written and reported.
 
-Nothing here does I/O or has a clock: the caller passes the time, in monotonic seconds, and what Redis and the
-cut log hold.
+Nothing here does I/O or has a clock: the caller passes the time, in monotonic seconds, and the content of
+Redis and the cut log.
 """
 
 from collections.abc import Sequence
@@ -22,15 +22,15 @@ from slackwater.protocol import (
 from slackwater_sidecar.settings import SidecarSettings
 
 PATIENCE = timedelta(milliseconds=500)
-"""How long a sidecar leaves a cut to the one that published last, before it appends the cut itself."""
+"""The time for which a sidecar leaves a cut to the one that published last before it appends it itself."""
 _SHARE = 0.2
 """The most of the time that an action may take while other work waits."""
 _LONGEST_REST_SECONDS = 0.25
-"""An action that took longer has waited for another process: a longer rest would only add to the delay."""
+"""A slower action has waited for another process, so a longer rest would only add to the delay."""
 
 
 class FaultHold:
-    """Says whether a connector's faults forbid cuts: those of now, and those that were seen before.
+    """Returns whether a connector's faults forbid cuts: those of now, and those that were seen before.
 
     What was committed since the last check without a fault may have been written with it, whichever sidecar
     saw it: the source stays refused until an operator says that the values are right, or begins a new
@@ -38,14 +38,14 @@ class FaultHold:
     Only a fault that was gone before anything was read leaves nothing behind.
 
     A fault that was seen may have been there until the first look that finds none, so all that the
-    transaction topic holds at that look may be wrong, read or not. An operator's word counts once this is
+    transaction topic holds at that look may be wrong, read or not. An operator's decision counts once this is
     known.
 
     Args:
         source: The connector's ``topic.prefix``.
         timeline: The one that is followed.
         sound_lsn: Commits up to here were published already.
-        sees_connector: Whether looks are to be expected; without any, an operator's word counts at once.
+        sees_connector: Whether looks are expected; without any, an operator's decision counts at once.
     """
 
     def __init__(self, source: str, timeline: int, sound_lsn: int, *, sees_connector: bool = False) -> None:
@@ -131,7 +131,7 @@ class FaultHold:
         self._refuse(refusal.reason, refusal.newest_lsn)
 
     def skip_to(self, lsn: int) -> None:
-        """Takes an operator's word that values up to a commit are right; a fault that is seen starts over."""
+        """Takes an operator's decision that values up to a commit are right; a present fault starts over."""
         if self._refusal is None:
             return
         self._word_lsn = lsn = max(self._word_lsn, lsn)
@@ -154,14 +154,14 @@ class FaultHold:
 class Spacing:
     """Spaces a repeated action: an interval apart, and so that it takes a fifth of the time.
 
-    So an action whose cost grows, e.g. with the number of partitions, slows itself down, not the rest.
+    So an action whose cost grows, such as with the number of partitions, slows down only itself.
     """
 
     def __init__(self) -> None:
         self._started_at = self._due_at = float("-inf")
 
     def is_due(self, now: float, interval_seconds: float, *, others_wait: bool = True) -> bool:
-        """Says whether it is time to act again.
+        """Returns whether it is time to act again.
 
         Args:
             now: The time.
@@ -269,17 +269,17 @@ class PublishingState:
 
     @property
     def has_cuts(self) -> bool:
-        """Says if there are cuts to write."""
+        """Returns whether there are cuts to write."""
         return bool(self._cuts)
 
     @property
     def has_skips(self) -> bool:
-        """Says if cuts to write name transactions that an operator has skipped."""
+        """Returns whether cuts to write name transactions that an operator has skipped."""
         return any(cut.skipped for cut in self._cuts)
 
     @property
     def is_waiting(self) -> bool:
-        """Says if cuts are left to another sidecar for a moment."""
+        """Returns whether cuts are left to another sidecar for a moment."""
         return self._waits_since is not None
 
     @property
@@ -318,7 +318,7 @@ class PublishingState:
                 self.newest = PublishedCut(cut, held.log_offset)
 
     def take_turn(self, held: StoredPosition | None, sidecar: str, now: float) -> bool:
-        """Says whether this sidecar is to write now; else it waits, and asks again soon.
+        """Returns whether this sidecar is to write now; else it waits, and asks again soon.
 
         Args:
             held: How far Redis is, and who published last; None: not known, then everybody writes.
@@ -355,7 +355,7 @@ class PublishingState:
         return [m for m in self._markers if self._is_news(m)]
 
     def has_markers(self, records: Sequence[AheadMarkers]) -> bool:
-        """Says whether the log has all markers of these records, or higher ones."""
+        """Returns whether the log has all markers of these records, or higher ones."""
         timeline, held = (0, {}) if self.ahead is None else (self.ahead.timeline, self.ahead.markers)
         return all(
             each.timeline == timeline and key in held and held[key].safe_commit_lsn >= marker.safe_commit_lsn
@@ -392,7 +392,7 @@ def _with_notices(cut: Cut, other: Cut | None) -> Cut:
 
 
 def _overlaps(cut: Cut, position: CommitPosition) -> bool:
-    """Says if a cut covers commits that another one of its timeline, at a position, covers too."""
+    """Returns whether a cut covers commits that another one of its timeline, at a position, covers too."""
     return cut.timeline == position.timeline and cut.previous_lsn < position.lsn
 
 

@@ -241,7 +241,7 @@ class SourceReader(Protocol):
         ...
 
     def poll(self, timeout_seconds: float) -> int:
-        """Gives the frontier what has come, after at most the time-out; returns the number of records.
+        """Passes new records to the frontier, after at most the time-out; returns their number.
 
         Raises:
             SidecarUnavailableError: a topic cannot be read.
@@ -295,7 +295,7 @@ class RecordReader(Protocol):
         ...
 
     def read(self, sink: RecordSink, timeout_seconds: float) -> int:
-        """Hands over what has come, after at most the time-out; returns the number of records, about.
+        """Hands over new records, after at most the time-out; returns their number, approximately.
 
         Raises:
             SidecarUnavailableError: the schema registry does not answer; nothing is lost, call again.
@@ -513,7 +513,7 @@ class _Intake:
 
 
 def _listed(starts: Mapping[PartitionId, int]) -> str:
-    """Names where reading begins; of many partitions only the first ones."""
+    """Lists where reading begins; for many partitions only the first ones."""
     first = ", ".join(f"{t}/{n} from {s}" for (t, n), s in islice(starts.items(), _LISTED))
     return first if len(starts) <= _LISTED else f"{first} and {len(starts) - _LISTED} more"
 

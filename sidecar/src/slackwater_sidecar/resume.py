@@ -1,4 +1,4 @@
-"""Reads from the cut log where a sidecar continues, and what was decided in the meantime."""
+"""Reads from the cut log where a sidecar continues, and which decisions were made in the meantime."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
 Decision = SkipDecision | TimelineDecision | Refusal
-"""What all sidecars obey: the word of operators, and what one of them has seen."""
+"""What all sidecars obey: decisions of operators, and refusals that one of them has recorded."""
 
 _LOOK_BACK = 5_000
 """How many offsets before the newest cut are read again: a decision there may not be carried out in full."""
@@ -74,7 +74,7 @@ class LoggedDecisions:
 
 
 def _is_over(decision: Decision, offset: int, obeyed: Sequence[tuple[int, int]]) -> bool:
-    """Says whether a refusal was followed by a skip that ended it, and that by a cut."""
+    """Returns whether a refusal was followed by a skip that ended it, and that by a cut."""
     if not isinstance(decision, Refusal):
         return False
     return any(skipped > offset and lsn >= decision.newest_lsn for skipped, lsn in obeyed)
@@ -141,9 +141,9 @@ class Resumption:
 def resume(log: CutLog, timeline: int) -> Resumption:
     """Finds where to continue.
 
-    All sidecars of a source begin a timeline at the same place, however late they hear of it: data topics at
+    All sidecars of a source begin a timeline at the same place, however late they learn of it: data topics at
     the newest cut before the decision in the log, the transaction topic where the decision says. Cuts that a
-    sidecar of the earlier timeline wrote behind the decision count for nothing.
+    sidecar of the earlier timeline wrote behind the decision are ignored.
 
     Args:
         log: The source's cut log.

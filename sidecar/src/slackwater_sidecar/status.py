@@ -1,4 +1,4 @@
-"""Says how a source is: why its frontier moves or does not, for people, other processes and the log."""
+"""Describes the state of a source, and why its frontier moves or not, for people, programs and the log."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -70,7 +70,7 @@ Watched = Mapping[str, Any]
 
 
 class Witness(Protocol):
-    """Knows something of a connector. Used by one thread; may block for two seconds, and never raises."""
+    """Observes one aspect of a connector. Used by one thread; may block for two seconds; never raises."""
 
     def look(self, report: ConnectorReport) -> Watched:
         """Returns what it has seen now.
@@ -86,11 +86,11 @@ class Witness(Protocol):
 
 
 class ConnectorWatch(Repeating):
-    """Looks at a connector every two seconds, and every second after a change; keeps what it has seen last.
+    """Looks at a connector every two seconds, and every second after a change; keeps the newest report.
 
     Args:
         source: Whose connector.
-        witnesses: Whom it asks, in this order.
+        witnesses: Asked in this order.
         clock: The time.
     """
 
@@ -108,7 +108,7 @@ class ConnectorWatch(Repeating):
         self.end()
 
     def settled(self, is_wrong: Callable[[ConnectorReport], bool]) -> ConnectorReport:
-        """Looks until nothing is wrong, or the same has been wrong at three looks; for who has no thread.
+        """Looks until nothing is wrong, or the same is wrong at three looks; for callers without its thread.
 
         What counts as wrong only after a while is checked again until then, at most ten times.
         """
@@ -133,7 +133,7 @@ class ConnectorWatch(Repeating):
             witness.close()
 
     def look(self) -> ConnectorReport:
-        """Asks every witness once, and returns what they have seen."""
+        """Asks every witness once, and returns their findings."""
         now_ms, self._began = epoch_ms(self._clock.now()), self._clock.monotonic()
         seen = ConnectorReport(read_ms=now_ms, since_ms=now_ms)
         for witness in self._witnesses:
@@ -147,12 +147,12 @@ class ConnectorWatch(Repeating):
         return seen
 
     def close(self, patience_seconds: float | None = 0.0) -> None:
-        """Has it end; does not wait: a look may take seconds."""
+        """Ends the watch without waiting, because a look may take seconds."""
         super().close(patience_seconds)
 
 
 class ConnectWitness:
-    """Knows what Kafka Connect says of the connector.
+    """Observes what Kafka Connect reports of the connector.
 
     Args:
         source: Its ``topic.prefix``.
@@ -203,7 +203,7 @@ class ConnectWitness:
 
 
 class HeartbeatWitness:
-    """Knows whether Kafka answers, and when the connector wrote its newest heartbeat.
+    """Observes whether Kafka answers, and when the connector wrote its newest heartbeat.
 
     Args:
         source: The connector's ``topic.prefix``.
@@ -283,7 +283,7 @@ class HeldFindings:
 
 
 class TopicsWitness:
-    """Knows which topics of the source lose records by compaction.
+    """Observes which topics of the source lose records by compaction.
 
     Args:
         is_followed: Whether a topic belongs to the source, and counts.
@@ -361,7 +361,7 @@ CatalogueFindings = Callable[[Any, ConnectorReport], Iterable[Finding]]
 
 
 class DatabaseWitness:
-    """Knows whether the database answers, the connector's replication slot, and the catalogue.
+    """Observes whether the database answers, the connector's replication slot, and the catalogue.
 
     Args:
         source: The connector's ``topic.prefix``.

@@ -1,4 +1,4 @@
-"""Worker processes that read for one frontier, and the pool that shares partitions out among them.
+"""Worker processes that read for one frontier, and the pool that distributes partitions among them.
 
 A worker reads and decodes some of a source's partitions and hands on what is left of the records. It decides
 nothing: what it reads is of use only to the process that owns the frontier, which tells it from where to read
@@ -96,7 +96,7 @@ class _Member:
 
 
 class WorkerPool:
-    """Shares partitions out among workers, and replaces those that end. Used by one thread.
+    """Distributes partitions among workers, and replaces those that end. Used by one thread.
 
     Implements :class:`~slackwater_sidecar.reader.RecordReader`.
 
@@ -183,7 +183,7 @@ class WorkerPool:
                 yield turn
 
     def _bury(self, member: _Member) -> None:
-        """Makes orphans of its partitions; what it did not send before it ended is read again by another."""
+        """Makes its partitions orphans; another worker reads again what this one did not send."""
         member.connection.close()
         if member.join():
             how = f"ended with exit code {_explained(member.process.exitcode)}"

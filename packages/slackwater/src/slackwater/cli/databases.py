@@ -1,4 +1,4 @@
-"""The database that a command asks."""
+"""The database that a command queries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from slackwater.settings.model import Settings
 Database = psycopg.Connection[tuple[Any, ...]]
 
 POSTGRES_URL = setting("postgres.url", "postgresql://user@host:port/database; secret.")
-"""The option of commands that ask one."""
+"""The option of commands that query a database."""
 
 _CONNECT_SECONDS = 10
 
@@ -27,12 +27,12 @@ def connected(
     Args:
         settings: Of the command.
         purpose: What the address is for, if it is missing.
-        question: What is asked within the block, for errors.
+        question: What the block asks, for errors.
         autocommit: Whether each statement is a transaction by itself.
 
     Raises:
         CommandConfigError: Its address was not given.
-        UnavailableError: It cannot be reached, or refuses what is asked within the block.
+        UnavailableError: It cannot be reached, or refuses a query in the block.
     """
     url = required(settings.postgres.url, "postgres.url", purpose)
     try:

@@ -1,4 +1,4 @@
-"""Decisions about a source, checked against the facts before they are recorded."""
+"""Decisions about a source, which are checked against the facts before they are recorded."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class SkipPlan:
     """Why the source is refused as misconfigured; empty: it is not."""
 
     def lines(self) -> Iterator[str]:
-        """Writes what would be let pass."""
+        """Writes which transactions would be skipped."""
         where = f"source {self.source}, timeline {self.timeline}"
         yield f"{where}: everything up to commit {format_position(self.to_lsn)} would be skipped"
         for transaction in self.passed:
@@ -143,7 +143,7 @@ def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
 
 
 def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> SkipPlan:
-    """Works out what skipping to a commit LSN would let pass.
+    """Determines which transactions a skip to a commit LSN would let through.
 
     Args:
         facts: Of the source.
@@ -151,8 +151,8 @@ def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> SkipP
         refusal: The one in force, according to its cut log.
 
     Raises:
-        InputError: nothing would pass and the source is not refused, more than has been seen, or less
-            than was read with a fault.
+        InputError: it would skip nothing although the source is not refused, or more than was seen, or
+            less than was read with a fault.
     """
     _require_knowledge(facts)
     timeline = _timeline(facts)
@@ -186,7 +186,7 @@ def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> SkipP
 
 
 def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_snapshot: bool) -> TimelinePlan:
-    """Works out the timeline that would begin where LSNs went back.
+    """Determines the timeline that would begin where LSNs went back.
 
     Args:
         facts: Of the source.
@@ -280,5 +280,5 @@ def _newest_end(facts: SourceFacts) -> int | None:
 
 
 def _is_named(transaction: OpenTransaction) -> bool:
-    """Says if a transaction without END has rows: it is given up when a later one is skipped to."""
+    """Returns whether a transaction without END has rows: it is given up when a later one is skipped to."""
     return bool(transaction.received)

@@ -1,4 +1,4 @@
-"""Where the pipeline that a command is given lies: a folder, or a distribution that is installed."""
+"""Finds the pipeline that a command is given: a folder, or an installed distribution."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Pipelines as they told the cluster of themselves, for every command that shows them."""
+"""Registered pipelines, for every command that shows them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +108,7 @@ def topology_of(
 
     Args:
         entries: Of the topic of pipelines.
-        newest_cut: Asked once a source; None: there is none. One that cannot be read is passed over.
+        newest_cut: Asked once per source; None: there is none. A log that cannot be read is skipped.
         now_ms: The time, milliseconds since the epoch.
         sources: Sources to be shown although no pipeline may read them.
 
@@ -172,7 +172,7 @@ class BarrierReader:
 
 
 def read_snapshots(kafka: KafkaSettings, topology: Topology) -> tuple[SourceSnapshot, ...]:
-    """Reads the newest barriers of each source of a picture; a cut log that cannot be read is passed over."""
+    """Reads the newest barriers of each source of a topology; cut logs that cannot be read are skipped."""
     found = {}
     for node in topology.sources:
         with (

@@ -1,6 +1,6 @@
-"""What is left of a pipeline that is to be removed or to start over, what prevents that, and the removal.
+"""Removes pipelines, or lets them start over: what is left of one, what prevents it, and the removal.
 
-Every command that removes something of a pipeline does it here.
+Every command that removes part of a pipeline uses this module.
 """
 
 import os
@@ -53,7 +53,7 @@ _PAUSE = threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What belongs to a pipeline alone."""
+    """What belongs only to one pipeline."""
 
     topics: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
@@ -265,7 +265,7 @@ def find_remains(settings: Settings, runs: Sequence[KnownRun]) -> Remains:
 
 @contextmanager
 def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iterator[None]:
-    """Takes the name of a pipeline for the time of the block, as a run does: none begins meanwhile.
+    """Holds the name of a pipeline during the block, as a run does, so that no run begins meanwhile.
 
     At the end of the block the pipeline is registered no more. If the block fails, or this process ends
     before, the name is free after a minute, and the pipeline is still known.
@@ -320,7 +320,7 @@ def remove(settings: Settings, registration: PipelineRegistration, remains: Rema
 
 
 def _delete_topics(kafka: KafkaSettings, topics: Sequence[str]) -> None:
-    """Deletes topics, and waits until brokers tell of none of them: a run may begin at once."""
+    """Deletes topics, and waits until no broker lists them, because a run may begin at once."""
     from confluent_kafka.admin import AdminClient
 
     admin, clock = AdminClient({**kafka.client_config}), SystemClock()
@@ -382,7 +382,7 @@ def _existing_tables(settings: Settings, registration: PipelineRegistration) -> 
 
 
 def _drop_tables(settings: Settings, registration: PipelineRegistration, tables: Sequence[str]) -> None:
-    """Drops all tables and the pipeline's rows of the ledger, in one transaction."""
+    """Drops all tables, and the pipeline's rows in the ledger, in one transaction."""
     import psycopg
     from psycopg import sql
 

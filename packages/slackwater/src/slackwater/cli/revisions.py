@@ -270,7 +270,7 @@ def _places(ends: Iterable[End]) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
-    """Returns what readers read: by where they do the pipeline with its revision. Empty: never switched.
+    """Returns the revision that readers read, by where they are. Empty: they were never switched.
 
     Args:
         settings: Say where outputs are.
@@ -317,7 +317,7 @@ def readers_of(settings: Settings, topology: Topology, name: str) -> dict[str, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionStatus:
-    """A revision of a pipeline: whether it runs, how far it is, and who reads it."""
+    """A revision of a pipeline: its state, its progress, and its readers."""
 
     pipeline: str
     """The name with the revision."""
@@ -394,7 +394,7 @@ def switch_readers(
     source: str | None,
     timeout: timedelta,
 ) -> tuple[str, Switched]:
-    """Lets readers read a revision; returns where they do, and what was done.
+    """Switches readers to a revision; returns where they are, and what was done.
 
     Args:
         settings: Say where outputs are.

@@ -1,4 +1,4 @@
-"""What the sidecars of sources have last said, as every command and the control plane judge it."""
+"""The newest reports of sidecars, as all commands and the control plane judge them."""
 
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -16,7 +16,7 @@ _SETTLES_WITHIN = timedelta(seconds=3)
 """A sidecar reports every second, also to a Redis that has just started empty."""
 _LOOK_AGAIN_SECONDS = 0.2
 ANSWERS_WITHIN = timedelta(seconds=4)
-"""How long Kafka and Redis are waited for by whatever shows health.
+"""How long commands that show health wait for Kafka and Redis.
 
 A server that was silent for this time is not asked again for the same picture, so the fault is named within
 ten seconds, even if both are silent.
@@ -36,9 +36,9 @@ def settled(
 
 
 def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
-    """Returns what the sidecar of a source has said last; None: nothing, nor does it within three seconds.
+    """Returns the newest report of a source's sidecar; None if there is none within three seconds.
 
-    A Redis that was restarted is empty until the next report of a sidecar, which is not to blame for that.
+    A restarted Redis is empty until the next report of a sidecar, which is not at fault.
 
     Raises:
         MarkerStoreUnavailableError: the store is away.
@@ -50,12 +50,12 @@ def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
 def read_signs(
     store: MarkerStore, sources: Iterable[str], silent: Container[str] = ()
 ) -> Iterator[SourceSigns]:
-    """Yields the signs of sources; those of a Redis that is away say so once, and no more follow.
+    """Yields the signs of sources. If Redis is away, the signs of one source say so, and no more follow.
 
     Args:
         store: Where to ask.
-        sources: Whom sidecars follow.
-        silent: Those that are not waited for: no sidecar of theirs had reported by the look before.
+        sources: The sources that sidecars follow.
+        silent: Sources that are not waited for, because their sidecars had not reported the last time.
     """
     for source in sources:
         try:
@@ -92,7 +92,7 @@ def watched_sources(topology: Topology) -> tuple[str, ...]:
 
 
 def cause_lines(causes: Iterable[DelayCause]) -> Iterator[str]:
-    """Writes who is to blame, why, and what helps."""
+    """Writes each cause with its evidence and a remedy."""
     for cause in causes:
         yield cause.evidence
         if cause.views:

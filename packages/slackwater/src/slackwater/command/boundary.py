@@ -20,7 +20,7 @@ _is_watched = False
 
 
 def watch_process() -> None:
-    """Makes whatever ends the process, or one of its threads, leave a line. To be called once, at first."""
+    """Logs whatever ends the process or one of its threads. Call it once, before anything else."""
     global _is_watched
     _is_watched = True
     faulthandler.enable()
@@ -29,7 +29,7 @@ def watch_process() -> None:
 
 
 def is_watched() -> bool:
-    """Says if the process is a command's own, so that nobody else needs its environment."""
+    """Returns whether the process runs a command, so that nothing else needs its environment."""
     return _is_watched
 
 
@@ -62,7 +62,7 @@ def run_command(
 
 
 def is_debug_set() -> bool:
-    """Says if SLACKWATER_DEBUG asks for tracebacks."""
+    """Returns whether SLACKWATER_DEBUG asks for tracebacks."""
     return os.environ.get("SLACKWATER_DEBUG", "").lower() not in ("", "0", "false", "no")
 
 
@@ -94,7 +94,7 @@ def _report(error: Exception, *, is_debug: bool) -> int:
 
 
 def _tell(line: str) -> None:
-    """Writes to standard error, as long as anybody reads it and its disk has room."""
+    """Writes to standard error, unless nobody reads it or its disk is full."""
     from slackwater.observe.logs import hidden
 
     with suppress(OSError):
@@ -109,12 +109,12 @@ def _log_thread(failed: threading.ExceptHookArgs) -> None:
 
 
 def _end_quietly() -> None:
-    """Hides what DuckDB's binding reports about its own types while the interpreter is taken down."""
+    """Hides what DuckDB's binding reports about its own types while the interpreter shuts down."""
     sys.stderr.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _without_reader() -> int:
-    """Writes nothing more, not even at exit: the reader of our output has gone, as with ``| head``."""
+    """Stops writing, even at exit, because the reader of the output is gone, as with ``| head``."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

@@ -25,7 +25,7 @@ class ConnectRest:
         timeout: The longest time that one question may take.
 
     Raises:
-        CommandConfigError: the address is none of HTTP.
+        CommandConfigError: the address is not an HTTP address.
     """
 
     def __init__(self, url: str, timeout: timedelta = _TIMEOUT) -> None:
@@ -65,11 +65,11 @@ class ConnectRest:
         return self._ask("GET", f"/connectors/{quote(name)}/status", may_be_absent=True)
 
     def errors(self, properties: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Returns what the connector itself says of its configuration: property and error.
+        """Returns the errors that the connector finds in its configuration, by property.
 
         Raises:
             UnavailableError: Kafka Connect does not answer.
-            InputError: it does not know such a connector.
+            InputError: it has no such connector.
         """
         plugin = properties["connector.class"].rpartition(".")[2]
         path = f"/connector-plugins/{quote(plugin)}/config/validate"
@@ -78,7 +78,7 @@ class ConnectRest:
         return [(value["name"], error) for value in values for error in value["errors"]]
 
     def configure(self, name: str, properties: Mapping[str, str]) -> None:
-        """Makes a connector, or gives it another configuration.
+        """Creates a connector, or replaces its configuration.
 
         Raises:
             UnavailableError: Kafka Connect does not answer.

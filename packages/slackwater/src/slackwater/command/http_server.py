@@ -1,7 +1,7 @@
-"""Serves pages over HTTP: those of a sidecar, of a run, and of the control plane. Imported only to serve.
+"""Serves the pages of sidecars, runs and the control plane over HTTP. Imported only by servers.
 
-What an application answers are Starlette's routes. Everything else is here, once: under which names it
-answers, how often, to whom, over which connections.
+An application consists of Starlette's routes. Everything else is here, once: the names under which it
+answers, the rate of requests, access, and connections.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ JSON = "application/json"
 PROMETHEUS = CONTENT_TYPE_PLAIN_0_0_4
 MAX_CONNECTIONS: Final = 128
 _LARGEST_HEAD = 16 << 10
-"""Bytes of the line and the headers of a request."""
+"""The size limit of a request's first line and headers, in bytes."""
 _KEEP_ALIVE_SECONDS = 30
 _SILENT_SECONDS = 5.0
-"""How long a client may take to shake hands, and then to send its first request."""
+"""The time that a client has for the TLS handshake, and then for its first request."""
 _BURST_SECONDS = 5
-"""Requests of this many seconds may come at once: a page requests all that it shows when it is opened."""
+"""A client may send the requests of this many seconds at once: an opened page requests all that it shows."""
 _MANY_CLIENTS = 10_000
 _COLLECT_AFTER = 1_000
 """Connections; each leaves a kilobyte that refers to itself, and sidecars do not look for such garbage."""
@@ -74,11 +74,11 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why a request was not answered."""
+    """The reason why a request was not answered."""
 
     error: str
     hint: str
-    """What helps; empty where the error says it."""
+    """The remedy; empty if the error is clear enough."""
 
 
 class HttpServer:
@@ -157,12 +157,12 @@ def web_config(app: ASGIApp) -> uvicorn.Config:
 
 
 class Connection(H11Protocol):
-    """When there are too many connections, the one that has asked for nothing for longest is ended."""
+    """If there are too many connections, the one that has been idle for longest is ended."""
 
     _ended = itertools.count(1)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Counts it, and ends it later if it says nothing."""
+        """Counts the connection, and ends it later if no request comes."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._limit = self.loop.call_later(_SILENT_SECONDS, self._end_if_silent)
@@ -174,7 +174,7 @@ class Connection(H11Protocol):
             oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Frees what it held."""
+        """Frees its resources."""
         super().connection_lost(exc)
         self._limit.cancel()
         if next(self._ended) % _COLLECT_AFTER == 0 and not gc.isenabled():
@@ -239,7 +239,7 @@ class _Guarded:
 
 
 class RateLimit:
-    """Limits how often each client may ask. One that has been quiet may ask more often for a moment.
+    """Limits the requests of each client. A client that was idle may send more for a moment.
 
     Args:
         per_second: Requests in the long run.
@@ -252,10 +252,10 @@ class RateLimit:
         self._burst = float(burst)
         self._clock = clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What each client has left, and as of when; in the order in which they asked last."""
+        """The requests that each client has left, and as of when, in the order of their last requests."""
 
     def take(self, client: str) -> float:
-        """Takes a request; returns after how many seconds it is allowed: 0 is now, and only that counts."""
+        """Takes a request; returns the seconds until it is allowed. 0 means now, and only then it counts."""
         now = self._clock.monotonic()
         left, since = self._left.pop(client, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._per_second)
@@ -267,7 +267,7 @@ class RateLimit:
 
 
 def refused(request: Request, role: Role = Role.VIEWER, hint: str = "") -> Response | None:
-    """Returns the answer for clients that do not have a role; None for those that have.
+    """Returns the refusal for clients without a role; None for those that have it.
 
     Args:
         request: Asks.

@@ -168,10 +168,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An entry of the file of tokens. It holds no secret: the token cannot be made of its hash."""
+    """An entry in the file of tokens. It contains no secret: the token cannot be derived from its hash."""
 
     name: str
-    """Who has it, for the log."""
+    """The holder, for the log."""
     role: Role
     sha256: str
     """Of the token, in hexadecimal digits."""
@@ -189,7 +189,7 @@ class Client:
     name: str
     """Of the token, or the address without one."""
     role: Role | None
-    """None: nothing may be read."""
+    """None: the client may not read anything."""
 
 
 def new_token(name: str, role: Role) -> tuple[str, str]:
@@ -218,15 +218,15 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
 
 
 class Gate:
-    """Knows clients by their tokens; follows the file while it changes. Thread-safe.
+    """Identifies clients by their tokens, and rereads the file when it changes. Thread-safe.
 
-    Without a file everybody may read and nobody may decide, which is right on loopback only.
+    Without a file, everybody may read and nobody may decide, which is right only on loopback.
 
     Args:
         path: The file of tokens.
 
     Raises:
-        CommandConfigError: the file cannot be used. Later it is left as it was, and `fault` says why.
+        CommandConfigError: the file cannot be used. Later, the previous tokens stay valid: see `fault`.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -235,7 +235,7 @@ class Gate:
         self._stamp = None if path is None else _stamp(path)
         self._tokens = () if path is None else read_tokens(path)
         self.fault: str | None = None
-        """Why changes of the file are not obeyed."""
+        """The reason why changes of the file are ignored."""
 
     @property
     def has_tokens(self) -> bool:

@@ -1,4 +1,4 @@
-"""How late each view is, from the commit in the database on, and whose fault that is.
+"""The delay of each view since the commit in the database, and its cause.
 
 Behind the newest cut of a database everything is measured in its commit times: a component's delay is by how
 much the newest commit behind it is older than the newest one before it. So clocks of different hosts do not
@@ -51,7 +51,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDelay:
-    """How late a view is."""
+    """The delay of a view."""
 
     pipeline: str
     view: str
@@ -65,7 +65,7 @@ class ViewDelay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """How late everything is."""
+    """All delays at one moment."""
 
     made_ms: int
     """The time of the picture, milliseconds since the epoch."""
@@ -80,7 +80,7 @@ class Delays:
 
 
 def measure_delays(topology: Topology, signs: Iterable[SourceSigns] = ()) -> Delays:
-    """Computes how late each view is, and who is to blame, without asking anybody.
+    """Computes the delay of each view and its cause, without any query.
 
     Args:
         topology: The picture.
@@ -116,7 +116,7 @@ def _urgency(cause: DelayCause) -> tuple[bool, int]:
 
 
 class _Graph:
-    """Walks a topology from a view back to the database."""
+    """Walks through a topology from a view back to the database."""
 
     def __init__(self, topology: Topology, signs: Sequence[SourceSigns]) -> None:
         self._made_ms = topology.made_ms
@@ -187,7 +187,7 @@ class _Graph:
                 yield replace(found, delay_ms=delay_ms, views=behind)
 
     def _needs(self, view: ViewDelay, name: str) -> bool:
-        """Says whether a view is made of a source, or with a pipeline."""
+        """Returns whether a view is made of a source, or with a pipeline."""
         return name in (view.source, *(component.name for component in view.components))
 
     def _late_arrivals(self, views: list[ViewDelay]) -> Iterator[DelayCause]:
@@ -213,7 +213,7 @@ class _Graph:
                     )
 
     def _is_over(self, cut: SourceCut) -> bool:
-        """Says whether a cut is so old that what was late with it may be late no more: nobody commits."""
+        """Returns whether a cut is so old that what was late with it may be late no more: nobody commits."""
         return cut.written_ms is None or self._made_ms - cut.written_ms > _ms(ARRIVED_WITHIN)
 
     def _way_to(
@@ -272,7 +272,7 @@ class _Graph:
         return f"{where} is {component.delay_ms / 1000:,.1f} s behind its source{longest}", helps
 
     def _lacks_only_news(self, pipeline: PipelineNode) -> bool:
-        """Says whether all that a pipeline has not shown came a moment ago, after a time without commits."""
+        """Returns whether all that a pipeline has not shown is new, after a time without commits."""
         source, batch = self._sources.get(pipeline.source), pipeline.batch
         cut = None if source is None else source.cut
         if cut is None or cut.written_ms is None or batch is None or batch.timeline != cut.timeline:

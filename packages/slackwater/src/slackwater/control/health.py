@@ -1,4 +1,4 @@
-"""The cause when something has stopped: a pure function of the newest reports of sidecars and runs.
+"""Finds the cause when something has stopped: a pure function of the newest reports.
 
 Sidecars and runs report every few seconds, so silence is evidence. What a sidecar says of the connector, the
 database and the replication slot counts while the sidecar itself speaks.
@@ -28,7 +28,7 @@ _RUNBOOK = "docs/runbooks.md#connector-down"
 
 
 class ComponentKind(StrEnum):
-    """Who brings data on, or is needed for that."""
+    """The components that move data, and those that they need."""
 
     PIPELINE = "pipeline"
     """From a cut of its source to what its views show."""
@@ -54,13 +54,13 @@ class DelayCause:
     name: str
     """Of the pipeline, or of the source."""
     delay_ms: int | None = None
-    """How late it makes them; None: not known."""
+    """The delay that it causes; None if unknown."""
     since_ms: int | None = None
     """Since when, milliseconds since the epoch; None: not known."""
     evidence: str
     """A sentence."""
     advice: str
-    """What would make it better: a sentence."""
+    """The remedy: a sentence."""
     views: tuple[str, ...] = ()
     """The views that are late because of it, as pipeline/view."""
 
@@ -301,7 +301,7 @@ def _has_lasted(report: ConnectorReport) -> bool:
 
 
 def _connects_again(report: ConnectorReport) -> bool:
-    """Says whether the database was away so recently that a connector may still be waiting."""
+    """Returns whether the database was away so recently that a connector may still be waiting."""
     answered_ms = report.read_ms - report.database_since_ms
     return report.state in ("RUNNING", "") and answered_ms < _ms(_CONNECTS_AGAIN_WITHIN + _SETTLES_WITHIN)
 

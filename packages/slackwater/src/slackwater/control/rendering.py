@@ -1,4 +1,4 @@
-"""The picture for programs: JSON with its schema, and the language of Graphviz."""
+"""The topology for programs: as JSON with its schema, and as a graph for Graphviz."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def topology_schema() -> dict[str, Any]:
 def topology_dot(topology: Topology) -> str:
     """Writes a picture as a graph, for ``dot -Tsvg``.
 
-    Tables and outputs are nodes by the names of their topics, so that chained pipelines hang together.
+    Tables and outputs are nodes named by their topics, so that chained pipelines are connected.
     """
     return "\n".join(["digraph slackwater {", *map(_indented, _dot_lines(topology)), "}", ""])
 

@@ -1,4 +1,4 @@
-"""What pipelines of a source compute and keep twice, and what one with all of their views would save."""
+"""Finds what several pipelines of a source compute and keep, and what merging them would save."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

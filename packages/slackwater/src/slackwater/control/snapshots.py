@@ -102,7 +102,7 @@ def _text(barrier: CommitPosition | None) -> str | None:
 
 
 class LeaseState(StrEnum):
-    """What becomes of a lease."""
+    """The state of a lease."""
 
     TAKEN = "taken"
     """Not all of its pipelines have answered."""
@@ -116,7 +116,7 @@ class LeaseState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaseStanding:
-    """A lease, with what its pipelines say to it."""
+    """A lease, with the answers of its pipelines."""
 
     lease: Lease
     state: LeaseState
@@ -127,7 +127,7 @@ class LeaseStanding:
 
 
 def is_over(lease: Lease, now_ms: int) -> bool:
-    """Says whether the time of a lease is over."""
+    """Returns whether the time of a lease is over."""
     return lease.expires_ms <= now_ms
 
 

@@ -1,4 +1,4 @@
-"""How sources, pipelines and views hang together: a pure function of what pipelines have registered."""
+"""How sources, pipelines and views are connected: a pure function of what pipelines have registered."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -24,7 +24,7 @@ HELD_FOR = timedelta(minutes=1)
 
 
 class PipelineState(StrEnum):
-    """What a pipeline does, as far as it has told."""
+    """The state of a pipeline, according to its own reports."""
 
     RUNNING = "running"
     LEFT = "left"
@@ -37,7 +37,7 @@ class PipelineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run of a pipeline, with what it has told."""
+    """A run of a pipeline, with its reports."""
 
     registration: PipelineRegistration
     offset: int
@@ -45,9 +45,9 @@ class KnownRun:
     report: PipelineReport | None
     """The newest one; None: it has not reported yet."""
     last_offset: int
-    """Of its newest word."""
+    """The offset of its newest record."""
     heard_ms: int
-    """The time of its newest word, milliseconds since the epoch."""
+    """The time of its newest record, milliseconds since the epoch."""
 
     @property
     def has_ended(self) -> bool:
@@ -262,7 +262,7 @@ class PipelineNode:
     started_ms: int
     """The start of the newest run, milliseconds since the epoch."""
     heard_ms: int
-    """The newest word of it, milliseconds since the epoch."""
+    """The time of its newest record, milliseconds since the epoch."""
     ended_ms: int | None
     """Its end, milliseconds since the epoch; None: it has not said that it ends."""
     progress: Progress

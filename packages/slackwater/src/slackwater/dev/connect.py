@@ -174,7 +174,7 @@ class ConnectWorker(Server):
         return Launch(argv=self._program.command(files, folder), cwd=folder)
 
     def _differs(self) -> bool:
-        """Says whether it was started with other properties of the connector."""
+        """Returns whether it was started with other properties of the connector."""
         file = self._folder() / "connector.properties"
         return not file.is_file() or file.read_text() != render_properties(self._connector)
 

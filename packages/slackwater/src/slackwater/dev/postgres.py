@@ -119,7 +119,7 @@ class PostgresServer(Server):
                 raise wrong_setting("tables", ", ".join(tables), expected) from error
 
     def is_streaming(self, slot: str) -> bool:
-        """Says whether a connector reads a replication slot now, that is after its snapshot.
+        """Returns whether a connector reads a replication slot now, that is after its snapshot.
 
         A slot is active while it is made, too, which comes before the snapshot.
         """

@@ -1,4 +1,4 @@
-"""Processes that are started, recognised again later, and ended without ever hitting a stranger.
+"""Starts processes, recognises them later, and ends them without ever hitting another one.
 
 Root starts PostgreSQL, which refuses root, as an unprivileged account of this machine.
 """
@@ -238,7 +238,7 @@ def run_as(
 
 
 def can_write(account: Account | None, folder: Path) -> bool:
-    """Says whether that account reaches the folder and may write into it (tried, not computed from modes)."""
+    """Returns whether that account may write into the folder (tried, not computed from modes)."""
     result = run_as(account, ["test", "-w", str(folder)], timeout_seconds=_CHECK_SECONDS)
     return result.returncode == 0
 

@@ -1,4 +1,4 @@
-"""Programs that this machine must have: Java, PostgreSQL, Redis. Each is believed only after it was run."""
+"""Finds Java, PostgreSQL and Redis on this machine. A program counts only after it was run."""
 
 import hashlib
 import importlib.util

@@ -60,7 +60,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Says whether a server could listen on the port now."""
+    """Returns whether a server could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -71,7 +71,7 @@ def is_free(port: int) -> bool:
 
 
 def accepts_connections(port: int) -> bool:
-    """Says whether something listens on the port."""
+    """Returns whether something listens on the port."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1.0):
             return True
@@ -136,7 +136,7 @@ class Server(ABC):
         self.on_change: Callable[[], None] = _nothing
         """Called after each start and end that this object caused."""
         self.progress: Callable[[str], None] | None = None
-        """Told in lines for a person what takes long (downloads); None: the log. Called from any thread."""
+        """Receives lines about what takes long (downloads); None: the log. Called from any thread."""
         self._start_timeout = start_timeout
         self._ports: dict[str, int] = {}
         self._choosing = threading.Lock()
@@ -159,7 +159,7 @@ class Server(ABC):
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Says whether clients can work with it now. Blocks a second at most; False instead of raising."""
+        """Returns whether clients can work with it now. Blocks a second at most; False instead of raising."""
 
     def _run(self) -> ManagedProcess:
         """Execute what :meth:`_launch` says, with its output appended to the log."""

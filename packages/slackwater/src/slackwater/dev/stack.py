@@ -1,4 +1,4 @@
-"""The servers together: for as long as a process needs them, or left running in their folder."""
+"""All servers of a stack, for as long as a process needs them or left running in their folder."""
 
 import fcntl
 import os

@@ -81,7 +81,7 @@ def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -
 
 
 def _together(consumer: TransactionalConsumer, most: int | None) -> tuple[list[Commit], list[ChangeEvent]]:
-    """Waits for a transaction, and takes those that are there behind it, so that a backlog is soon read."""
+    """Waits for a transaction, and takes those already behind it, so that a backlog is read quickly."""
     commits: list[Commit] = []
     events: list[ChangeEvent] = []
     transaction = consumer.poll(_LOOK)

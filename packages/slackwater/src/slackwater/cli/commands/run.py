@@ -152,7 +152,7 @@ def _examine(folder: Path, settings: "RunSettings", output: Output) -> int:
 
 
 def batch_line(batch: "BatchProgress") -> str:
-    """Writes what is visible since a batch as one line."""
+    """Describes a batch that has become visible in one line."""
     delay_ms = batch.delay.total_seconds() * 1000
     return (
         f"{batch.pipeline}: batch {batch.batch_id} at {format_position(batch.commit_lsn)}: "

@@ -351,7 +351,7 @@ def _keys(declared: Table, found: Table, uses: _Uses, *, is_key: bool) -> Iterat
 
 
 def _is_generated(column: Column) -> bool:
-    """Says if the database computes it, so that connectors do not send it and nobody declares it."""
+    """Returns whether the database computes it, so that connectors do not send it and nobody declares it."""
     return str(column.type).endswith(GENERATED)
 
 

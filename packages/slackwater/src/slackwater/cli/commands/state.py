@@ -90,7 +90,7 @@ def state(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateReport:
-    """What is shown of a state."""
+    """What the command shows of a state."""
 
     checkpoint: str
     found: FoundState
@@ -150,7 +150,7 @@ class _Target:
 
 
 def _target(ctx: click.Context, place: str) -> _Target:
-    """Finds out what was given to the command: a pipeline or a checkpoint.
+    """Determines whether the command was given a pipeline or a checkpoint.
 
     Raises:
         CommandConfigError: It is a pipeline, and its checkpoint was not given.
@@ -313,7 +313,7 @@ def keys_json(found: Sequence[KeptRows]) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in a unit that keeps them short."""
+    """Returns a number of bytes in a suitable unit."""
     value, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:

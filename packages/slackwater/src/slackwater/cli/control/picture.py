@@ -127,7 +127,7 @@ class SwitchAnswer:
 T = TypeVar("T")
 
 PICTURE_AGE = timedelta(seconds=0.5)
-"""An answer may be so old: however many ask, Kafka is asked twice a second."""
+"""The maximum age of an answer: however many clients ask, Kafka is queried twice a second."""
 _PICTURES = 20
 """The number of pictures over which the catch-up rate is measured."""
 _SWITCH_TIMEOUT = timedelta(seconds=10)
@@ -137,13 +137,13 @@ REPORT_AGE = timedelta(seconds=5)
 
 
 class Fresh(Generic[T]):
-    """A value that is made when somebody asks, unless there is one that is young enough. Thread-safe.
+    """A value that is computed on request unless it is recent enough. Thread-safe.
 
-    Callers wait while it is made. An error counts as a value, which later callers get, too.
+    Callers wait while it is computed. An error counts as a value, which later callers also get.
 
     Args:
-        make: Makes it; called by one thread at a time.
-        age: How old it may be.
+        make: Computes the value; called by one thread at a time.
+        age: Its maximum age.
         clock: The time.
     """
 
@@ -162,7 +162,7 @@ class Fresh(Generic[T]):
             self._made_at = float("-inf")
 
     def get(self) -> T:
-        """Returns it.
+        """Returns the value.
 
         Raises:
             Exception: what making it raised.

@@ -1,4 +1,4 @@
-"""Runs the control plane in a process of its own, which ends with the sidecar that has started it."""
+"""Runs the control plane in a separate process, which ends with the sidecar that started it."""
 
 import gc
 import logging
@@ -34,10 +34,10 @@ _RESTART_SECONDS = 1.0
 
 
 class ControlPlane:
-    """The process that answers; started again when it ends by itself. For one thread.
+    """The process of the control plane, which is restarted if it ends by itself. For one thread.
 
-    It is no thread of the sidecar: the sidecar's loops look for no cyclic garbage, and must not wait for
-    readers of a page.
+    It is not a thread of the sidecar, whose loops disable the collection of cyclic garbage and must not
+    wait for readers of a page.
 
     Args:
         settings: Everything; ``control.listen`` is given.
@@ -58,7 +58,7 @@ class ControlPlane:
         self._watch = threading.Thread(target=self._keep_alive, name="control-plane", daemon=True)
 
     def start(self) -> None:
-        """Starts it; connections are taken from now on, and answered in a moment."""
+        """Starts the process; connections are accepted from now on, and answered soon."""
         self._watch.start()
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ def _end_with(parent: Connection) -> None:
 
 
 def _remember(picture: "ClusterPicture") -> None:
-    """Takes a sample of all delays now and then, whether anybody looks or not."""
+    """Regularly takes a sample of all delays, even if nobody is looking."""
     while True:
         picture.remember_delays()
         threading.Event().wait(_SAMPLE_SECONDS)

@@ -1,1 +1,1 @@
-"""Says what is wrong with a source, why, and which command helps."""
+"""Diagnoses what is wrong with a source, why, and which command helps."""

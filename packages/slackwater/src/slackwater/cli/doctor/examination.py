@@ -304,7 +304,7 @@ def _compared(sources: Sources, facts: SourceFacts) -> SourceFacts:
 
 
 def _is_outdated(facts: SourceFacts) -> bool:
-    """Says if the sidecar may soon report, or positions that are not below the readable ends."""
+    """Returns whether the sidecar may soon report, or positions that are not below the readable ends."""
     if facts.redis_error is not None or facts.redis_wrong is not None:
         return False
     if facts.status is None or facts.kafka_error is not None:
