@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from slackwater.command.listening import HttpSettings
+from slackwater.command.listening import HttpSettings, serving
 from slackwater.cuts import (
     CutLogUnavailableError,
     FrontierState,
@@ -75,9 +75,12 @@ def run_sidecars(
         SlackwaterError: all have ended, and some of several could not be followed.
     """
     threads = [_SourceThread(each, stop, on_status, telemetry) for each in settings]
+    monitors = [t.monitor for t in threads]
     if telemetry is not None:
-        telemetry.send_metrics(sidecar_registry([t.monitor for t in threads]))
-    with _pages([t.monitor for t in threads], http, on_http), _without_cyclic_gc():
+        telemetry.send_metrics(sidecar_registry(monitors))
+    with serving(http, lambda: sidecar_routes(monitors)) as address, _without_cyclic_gc():
+        if address is not None and on_http is not None:
+            on_http(address)
         for thread in threads:
             thread.start()
         while not stop.is_set() and any(t.is_alive() for t in threads):
@@ -260,25 +263,6 @@ def _raise_failures(threads: Sequence[_SourceThread]) -> None:
     if len(threads) == 1:
         raise next(iter(failures.values()))
     raise SlackwaterError("\n".join(f"source {source}: {error}" for source, error in failures.items()))
-
-
-@contextmanager
-def _pages(
-    monitors: Sequence[SourceMonitor], http: HttpSettings | None, on_http: OnHttp | None
-) -> Iterator[None]:
-    if http is None:
-        yield
-        return
-    from slackwater.command.http_server import HttpServer  # which takes a while to import
-
-    server = HttpServer(sidecar_routes(monitors), http)
-    server.start()
-    try:
-        if on_http is not None:
-            on_http(server.address)
-        yield
-    finally:
-        server.close()
 
 
 @contextmanager

@@ -8,12 +8,14 @@ import socket
 import ssl
 import threading
 import tomllib
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,6 +23,9 @@ import msgspec
 from slackwater.settings.declared import Reader
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import HttpSection
+
+if TYPE_CHECKING:  # only those import a web server that serve
+    from starlette.routing import Route
 
 _LOCAL_DOMAINS = (".svc", ".local", ".internal", ".localhost", ".localdomain")
 """Domains that nobody can register, so that no page on the internet can have a name in them."""
@@ -67,6 +72,34 @@ class HttpSettings:
 def http_settings(setting: str, address: str | None, access: HttpSection) -> HttpSettings | None:
     """Returns where the pages of a sidecar or a run are served, and to whom; None: nowhere."""
     return None if address is None else HttpSettings(setting=setting, address=address, access=access)
+
+
+@contextmanager
+def serving(http: HttpSettings | None, routes: "Callable[[], Sequence[Route]]") -> Iterator[str | None]:
+    """Serves pages during the block.
+
+    Args:
+        http: Where, and to whom; None: nowhere.
+        routes: Returns the pages.
+
+    Yields:
+        The address, with the port that was chosen; None if nothing is served.
+
+    Raises:
+        CommandConfigError: the address is malformed, in use or not this machine's, or a certificate cannot be
+            used.
+    """
+    if http is None:
+        yield None
+        return
+    from slackwater.command.http_server import HttpServer  # which takes a while to import
+
+    server = HttpServer(routes(), http)
+    server.start()
+    try:
+        yield server.address
+    finally:
+        server.close()
 
 
 def is_loopback(host: str) -> bool:

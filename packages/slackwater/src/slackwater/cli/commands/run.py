@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.invocation import required, servers, setting, start_command
-from slackwater.command.listening import HttpSettings, http_settings
+from slackwater.command.listening import HttpSettings, http_settings, serving
 from slackwater.command.output import Output, show_findings
 from slackwater.observe.exposition import make_registry
 from slackwater.observe.stopping import stop_on_signals
@@ -266,17 +266,13 @@ def answering(
     if http is None:
         yield None
         return
-    from slackwater.command.http_server import HttpServer  # which takes a while to import
-
-    server = HttpServer(run_routes(monitor, silent_after), http)
     counting = _Counting(monitor)
-    logging.getLogger().addHandler(counting)
-    server.start()
-    try:
-        yield server.address
-    finally:
-        logging.getLogger().removeHandler(counting)
-        server.close()
+    with serving(http, lambda: run_routes(monitor, silent_after)) as address:
+        logging.getLogger().addHandler(counting)
+        try:
+            yield address
+        finally:
+            logging.getLogger().removeHandler(counting)
 
 
 class _Counting(logging.Handler):
