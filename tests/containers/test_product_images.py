@@ -105,6 +105,7 @@ def test_a_pipeline_publishes_what_was_committed(
         environment={
             "SLACKWATER_BOOTSTRAP": stack.kafka.bootstrap,
             "SLACKWATER_REDIS_URL": stack.redis.url,
+            "SLACKWATER_CONNECT_URL": stack.connect.address,
             "SLACKWATER_CHECKPOINT": "/tmp/checkpoint",  # noqa: S108 - in the container
         },
         volumes={str(PIPELINE): {"bind": "/pipelines/orders", "mode": "ro"}},

@@ -27,7 +27,7 @@ from slackwater.protocol.rights import (
     Right,
 )
 from slackwater_lab.generator import TopicFiller
-from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.secured_servers import SecuredServers
 from slackwater_lab.trials import check_output
 from slackwater_lab.workloads.orders import OrdersWorkload
@@ -128,6 +128,7 @@ def test_every_role_works_with_its_list(
         servers.limit_in_redis(role, in_redis.get("operator" if kind == "viewer" else kind, ["-@all"]))
     sidecar = program("sidecar", "sidecar", "--source", "inv")
     wait_until(lambda: cut_log_topic("inv") in admin.list_topics(timeout=60).topics, sidecar)
+    (tmp_path / "slackwater.toml").write_text(stated_connector("inv"))
     checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
     code, said = ended("orders", "run", str(PIPELINE), *checkpoint, "--available-now")
     assert code == 0, said

@@ -82,7 +82,7 @@ from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
 from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_lab.fakes.topics import REGISTRATION
 from slackwater_lab.generator import TopicFiller
-from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.publishing import SOURCE, published_revisions, publishing_pipeline
 from slackwater_lab.secured_servers import SecuredServers
 from slackwater_lab.trials import Trial, World, check_output, superfluous
@@ -378,6 +378,7 @@ def pipeline(world: World) -> Trial:
     shutil.copytree(PIPELINE, folder)
     head = f'name = "{world.name}"\nsource = "{LOOKED_AT}"\nemit = "latest"\n'
     (folder / "pipeline.toml").write_text(f'{head}[output]\ntopic = "{topic}"\n')
+    (world.folder / "slackwater.toml").write_text(stated_connector(LOOKED_AT))
     for shared in (PIPELINES_TOPIC, LEASES_TOPIC):
         world.forget(shared)
     seen = world.running.enter_context(closing(TopicOutput(world.plain, world.name)))

@@ -26,6 +26,7 @@ from slackwater.protocol import decode_commit_record
 from slackwater.protocol.keys import commit_topic
 from slackwater_lab.debezium import begin_value, change_value, end_value
 from slackwater_lab.fakes.sources import SyntheticSource
+from slackwater_lab.programs import stated_connector
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -220,6 +221,7 @@ class Run:
         path.write_text(
             f"[run]\ncheckpoint = {json.dumps(str(self._folder / (scope + '.checkpoint')))}\n"
             f'master = "local[1]"\n[run.spark_conf]\n"spark.local.dir" = {json.dumps(str(local))}\n'
+            f"{stated_connector(self._source.name)}"
         )
         return path
 

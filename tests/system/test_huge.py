@@ -6,7 +6,6 @@ pipeline has by default, and the peaks of its Python workers are measured. ``mak
 """
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import decode_commit_record
 from slackwater.protocol.keys import commit_topic
 from slackwater_lab.fakes.sources import SyntheticSource
+from slackwater_lab.programs import stated_connector
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 
@@ -183,7 +183,9 @@ class Shop:
 
     def start(self, name: str, *arguments: str, limit_mib: int | None = None) -> Program:
         servers = ["--bootstrap", self.source.bootstrap, "--redis-url", self.source.redis_url]
-        command = [sys.executable, "-m", "slackwater", "--config", os.devnull, *arguments, *servers]
+        config = self.folder / "settings.toml"
+        config.write_text(stated_connector(self.source.name))
+        command = [sys.executable, "-m", "slackwater", "--config", str(config), *arguments, *servers]
 
         def limit() -> None:
             if limit_mib is not None:

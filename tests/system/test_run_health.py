@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import SystemClock
 from slackwater_lab.generator import TopicFiller
-from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.workload import repository_pipeline
 
@@ -88,6 +88,7 @@ def test_a_run_is_ready_when_it_has_caught_up_and_unhealthy_while_its_loop_is_bl
         "SLACKWATER_RUN_HTTP": "127.0.0.1:0",
         "SLACKWATER_RUN_SILENT_AFTER": str(SILENT_AFTER),
     }
+    (tmp_path / "slackwater.toml").write_text(stated_connector(SOURCE))
     arguments = slackwater_command("run", str(write_pipeline(tmp_path)), "--master", "local[1]")
     pipeline = Program("run", lambda: arguments, tmp_path)
     sidecar = Program("sidecar", lambda: slackwater_command("sidecar"), tmp_path)

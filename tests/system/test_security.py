@@ -25,7 +25,7 @@ from slackwater.client import ChangeTopics, OutputTopics, TransactionalConsumer
 from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater.protocol.keys import cut_log_topic
 from slackwater_lab.generator import TopicFiller
-from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.secured_servers import WAYS, SecuredServers
 from slackwater_lab.topics import read_to_end
 from slackwater_lab.workloads.orders import LINES, ORDERS, OrdersWorkload
@@ -126,6 +126,7 @@ def test_driver_and_executors_come_in_every_way(
         (folder / name).write_text((PIPELINE / name).read_text())
     definition = f'name = "p-{way}"\nsource = "inv"\n[output]\ntopic = "out-{way}"\npartitions = 2\n'
     (folder / "pipeline.toml").write_text(definition)
+    (tmp_path / "slackwater.toml").write_text(stated_connector("inv"))
     command = ["run", "orders", "--checkpoint", "checkpoint", "--available-now"]
     done = run(environment, tmp_path, *command, "--master", "local-cluster[1,1,1024]")
     assert done.returncode == 0, done.stderr
@@ -215,7 +216,7 @@ def test_no_secret_is_found_anywhere(
     word.write_text(PLANTED["connect"])
     environment["SLACKWATER_CONNECT_DATABASE_PASSWORD_FILE"] = str(word)
     settings = tmp_path / "slackwater.toml"
-    settings.write_text(SETTINGS)
+    settings.write_text(f"{SETTINGS}\n{stated_connector('inv')}")
     name = f"orders-{is_protected}".lower()
     folder = tmp_path / name
     (folder / "views").mkdir(parents=True)

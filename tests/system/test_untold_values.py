@@ -15,12 +15,14 @@ from slackwater.cli import main
 from slackwater.dev import DevStack
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.pack.table import TablePacker
-from slackwater.protocol import InputError
+from slackwater.protocol import InputError, parse_position
 from slackwater.sql.catalog import Catalog, Table
 from slackwater.sql.column_type import TypeKind
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.column_types.samples import PREPARATION, SAMPLES, SCHEMA
+from slackwater_lab.errors import ProgramEndedError
+from slackwater_lab.programs import Product, slackwater_command
 from slackwater_lab.topics import open_consumer
 
 if TYPE_CHECKING:
@@ -29,7 +31,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.system
 
 LAST = 9999
-PLACEHOLDER = {"unavailable.value.placeholder": "gone"}
+OVERRIDES = {"unavailable.value.placeholder": "gone", "heartbeat.interval.ms": "0"}
+"""Records are the only sign of this connector: it writes no heartbeats."""
+LATE = f"{SCHEMA}.late"
+"""A table without records until a test writes some."""
+SECONDS = 300.0
 KEYS = {
     **{sample.type: sample.values[0] for sample in SAMPLES},
     "bigserial": "1",
@@ -44,7 +50,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def stack(dev_stack: "DevStackFactory") -> DevStack:
-    return dev_stack(partitions=1, kafka_heap="512m", connector_overrides=PLACEHOLDER)
+    return dev_stack(partitions=1, kafka_heap="512m", connector_overrides=OVERRIDES)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +62,8 @@ def records(stack: DevStack) -> Mapping[str, list[dict[str, Any]]]:
         doc = f"{SCHEMA}.doc"
         database.execute(f"CREATE TABLE {doc} (key int PRIMARY KEY, other int NOT NULL, note text)".encode())
         database.execute(f"ALTER TABLE {doc} ALTER note SET STORAGE EXTERNAL".encode())
-        stack.start_connector([doc, *tables])
+        database.execute(f"CREATE TABLE {LATE} (key int PRIMARY KEY, note text)".encode())
+        stack.start_connector([doc, LATE, *tables])
         stack.wait_until_streaming()
         for statement in _changes(doc, tables):
             database.execute(statement.encode())
@@ -148,11 +155,7 @@ def test_a_placeholder_of_ones_own_is_refused_by_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert records[f"{SCHEMA}.doc"][-1]["after"]["note"] == "gone", "no record tells that it is no value"
-    folder, prefix = tmp_path / "docs", stack.settings.prefix
-    (folder / "views").mkdir(parents=True)
-    (folder / "pipeline.toml").write_text(f'name = "docs"\nsource = "{prefix}"\n[output]\ntopic = "docs"\n')
-    (folder / "schema.sql").write_text(f"CREATE TABLE {SCHEMA}.doc (key int PRIMARY KEY, note text);")
-    (folder / "views" / "docs.sql").write_text(f"SELECT TRANSACTIONALLY key, note FROM {SCHEMA}.doc")  # noqa: S608 - our own
+    folder = _pipeline(tmp_path, "docs", stack, f"{SCHEMA}.doc")
     run = ["run", str(folder), "--bootstrap", stack.kafka.bootstrap, "--checkpoint", str(tmp_path / "state")]
 
     def said(*options: str) -> str:
@@ -167,3 +170,40 @@ def test_a_placeholder_of_ones_own_is_refused_by_name(
         assert "[connect.properties]" in unknown
         known = said(*options, "--connect-url", stack.connect.address)
         assert "unavailable.value.placeholder: gone, but must be __debezium_unavailable_value" in known
+
+
+def test_a_connector_that_starts_after_the_run_shows_nothing(
+    stack: DevStack, records: Mapping[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    assert LATE not in records
+    folder = _pipeline(tmp_path, "late", stack, LATE)
+    with Product(stack, tmp_path / "product") as product:
+        product.start_sidecar()
+        servers = ("--bootstrap", stack.kafka.bootstrap, "--redis-url", stack.redis.url)
+        options = ("--checkpoint", str(tmp_path / "checkpoint"), "--allow-missing-tables")
+        command = slackwater_command("run", str(folder), *servers, *options, "--master", "local[1]")
+        pipeline = product.start("pipeline", command)
+        visible = product.watch(folder)
+        with psycopg.connect(stack.postgres.dsn(), autocommit=True) as database:
+            shown = product.wait_until(lambda: visible.newest_lsn > 0, SECONDS)
+            assert shown, "commits without rows of a connector are shown"
+            (before,) = database.execute(b"SELECT pg_current_wal_insert_lsn()::text").fetchone() or ("",)
+            database.execute(f"INSERT INTO {LATE} VALUES (1, 'gone')".encode())  # noqa: S608 - our own
+            with pytest.raises(ProgramEndedError) as ended:
+                product.wait_until(lambda: False, SECONDS)
+        assert visible.newest_lsn <= parse_position(before), "something of the transaction is visible"
+    assert ended.value.program == "pipeline"
+    said = " ".join(pipeline.last_words().split())
+    assert f"a change of table {LATE} that neither a pipeline nor a service wrote" in said
+    assert "[connect.properties]" in said
+
+
+def _pipeline(place: Path, name: str, stack: DevStack, table: str) -> Path:
+    folder, source = place / name, stack.settings.prefix
+    (folder / "views").mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(
+        f'name = "{name}"\nsource = "{source}"\n[output]\ntopic = "{name}"\n'
+    )
+    (folder / "schema.sql").write_text(f"CREATE TABLE {table} (key int PRIMARY KEY, note text);")
+    (folder / "views" / f"{name}.sql").write_text(f"SELECT TRANSACTIONALLY key, note FROM {table}")  # noqa: S608 - our own
+    return folder

@@ -240,10 +240,15 @@ class Product:
             options: Of the command.
             local: A folder for indexes and Spark's local files; None: where the command puts them.
         """
-        settings = None if local is None else write_run_settings(self.folder / "pipeline.toml", local)
-        config = () if settings is None else ("--config", str(settings))
+        given, settings = self.stack.settings, self.folder / "pipeline.toml"
+        connect = ("--connect-url", self.stack.connect.address) if given.connect else ()
+        stated = "" if given.connect else stated_connector(given.prefix)  # of generated topics
+        if local is not None:
+            write_run_settings(settings, local, stated)
+        elif stated:
+            settings.write_text(stated)
+        config = ("--config", str(settings)) if stated or local is not None else ()
         checkpoint = ("--checkpoint", str(self.folder / "checkpoint"), "--allow-missing-tables")
-        connect = ("--connect-url", self.stack.connect.address) if self.stack.settings.connect else ()
         run = (*config, "run", str(pipeline), *self._servers, *connect, *checkpoint, *options)
         return self.start("pipeline", self._command(*run))
 

@@ -118,7 +118,7 @@ class Shop:
             "after": row,
             "op": op,
             "ts_ms": COMMIT_MS,
-            "source": {"connector": "postgresql", "name": self.source, "ts_ms": COMMIT_MS}
+            "source": {"version": "slackwater", "name": self.source, "ts_ms": COMMIT_MS}
             | {"snapshot": "false", "schema": schema, "table": name, "txId": xid, "lsn": lsn},
             "transaction": {"id": f"{xid}:{lsn}", "total_order": order, "data_collection_order": order},
         }

@@ -10,6 +10,7 @@ from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
 from slackwater.engine.pack.table import TablePacker
 from slackwater.engine.payloads import Event, Events, bucket_of, decode_events
+from slackwater.engine.settings import FormProof
 from slackwater.protocol import InputError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import RowContradictsSchemaError
@@ -476,9 +477,9 @@ def test_values_prove_their_form_if_nobody_knows_it() -> None:
     milliseconds = ("s.t", "c", None, {"id": 7, "stamp": 1_795_255_872_123})
     assert len(packed(packing_spec(plan, 1), milliseconds)) == 1
     with pytest.raises(RowContradictsSchemaError, match=r"Set connect\.url"):
-        packed(packing_spec(plan, 1, is_form_known=False), milliseconds)
+        packed(packing_spec(plan, 1, proof=FormProof.VALUES), milliseconds)
     after = {"field": "after", "fields": [{"field": "stamp", "name": "io.debezium.time.MicroTimestamp"}]}
-    packer = EventPacker(packing_spec(plan, 1, is_form_known=False))
+    packer = EventPacker(packing_spec(plan, 1, proof=FormProof.VALUES))
     row, schema = _json({"id": 7, "stamp": 1_000}), json.dumps({"fields": [after]}).encode()
     packer.add("s.t", "c", 100, None, row, None, schema)
     assert len(list(packer.payloads())) == 1, "the record's schema is proof"

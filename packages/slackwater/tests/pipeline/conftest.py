@@ -227,7 +227,7 @@ def debezium_value(
     source: str, table: str, op: str, before: Row | None, after: Row | None, xid: int, lsn: int, order: int
 ) -> bytes:
     schema, _, name = table.partition(".")
-    block = {"connector": "postgresql", "name": source, "ts_ms": time_ms(), "snapshot": "false", "db": "d"}
+    block = {"version": "slackwater", "name": source, "ts_ms": time_ms(), "snapshot": "false", "db": "d"}
     block |= {"schema": schema, "table": name, "txId": xid, "lsn": lsn}
     transaction = {"id": f"{xid}:{lsn}", "total_order": order, "data_collection_order": order}
     value = {"before": before, "after": after, "source": block, "transaction": transaction, "op": op}

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,12 +14,12 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
 from pyspark import SparkContext
 
+from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
 from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import CompactedTopicUnavailableError, RecordsGoneError
+from slackwater.engine.settings import FormProof
 from slackwater.pipeline import RunSettings, connector_check, leases, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
-from slackwater.pipeline.batch_job import BatchJobs
-from slackwater.pipeline.batch_task import TaskProgram
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
 from slackwater.pipeline.errors import run_overtaken
@@ -116,7 +117,8 @@ class Run:
         self.context, self.sink, self.stop = Context(), Sink(), threading.Event()
         self.loop: Callable[[], None] = lambda: None
         self.topics: set[str] = set()
-        self.may_see = True
+        self.first_values: list[bytes] = []
+        """The first records in the topics of tables."""
         self.steps: list[str] = []
         self.on_step: Callable[[str], object] = lambda _: None
         self.pipelines = InMemoryPipelineLog()
@@ -124,8 +126,7 @@ class Run:
         monkeypatch.setattr(leases, "KafkaLeaseLog", lambda *_: InMemoryLeaseLog())
         monkeypatch.setattr(SparkContext, "_gateway", None)
         monkeypatch.setattr(runner, "existing_topics", lambda *_: self.topics)
-        monkeypatch.setattr(connector_check, "existing_topics", lambda *_: self.topics)
-        monkeypatch.setattr(connector_check, "may_see", lambda *_: self.may_see)
+        monkeypatch.setattr(connector_check, "first_values", lambda *_: self.first_values)
         monkeypatch.setattr(runner, "BatchLoop", lambda **_: SimpleNamespace(run=lambda **_: self.loop()))
 
     def new(self) -> PipelineRun:
@@ -250,13 +251,31 @@ def test_a_run_says_once_why_the_sidecar_publishes_no_cut(run: Run, monkeypatch:
     assert said == ["no snapshot", "no snapshot", "a fault"]
 
 
-def test_heartbeats_that_are_hidden_may_be_there(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    run.go()
-    assert "the configuration of the connector" not in caplog.text
-    run.may_see = False
-    with pytest.raises(ConfigError, match=r"configuration is not known: .*unavailable\.value\.placeholder"):
-        run.go()
-    assert "Grant Describe on topic __debezium-heartbeat.inv" in caplog.text
+OWN = (
+    ChangeWriter(EventSource("inv", "d"), WrittenCommit(7, 8, 0, 9), 10)
+    .table("s", "t")
+    .event(None, b'{"id": 1}')
+)
+FROM_CONNECTOR = b'{"op": "c", "source": {"version": "3.7.0.Final", "schema": "s", "table": "t"}}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        FROM_CONNECTOR,
+        b'{"schema": {}, "payload": %b}' % FROM_CONNECTOR,
+        b"\0\0\0\0\1Avro",
+        *(FROM_CONNECTOR.replace(b'"3.7.0.Final"', v) for v in (b"null", b'""', b'"Slackwater"', b"1")),
+    ],
+)
+def test_a_source_that_begins_with_what_may_be_a_connectors_is_refused(
+    run: Run, caplog: pytest.LogCaptureFixture, value: bytes
+) -> None:
+    """Also if it begins with records of a pipeline, and those of a connector are in other partitions."""
+    for topics in ([value], [OWN, value, OWN]):
+        run.first_values = topics
+        with pytest.raises(ConfigError, match=r"is not known: .*unavailable\.value\.placeholder"):
+            run.go()
     assert "inv is unknown" not in caplog.text, "it says more than a warning could"
 
 
@@ -269,47 +288,16 @@ NUMBERS = pipeline_definition(
 """A pipeline that can run although nobody knows the connector."""
 
 
-def starts_late(run: Run, monkeypatch: pytest.MonkeyPatch, *before: int) -> None:
-    """Runs a loop that computes some commits before a connector starts, and one later."""
+def proofs_of(run: Run, monkeypatch: pytest.MonkeyPatch, *, is_known_later: bool) -> list[FormProof]:
+    """Returns what proves the form of values in one batch of a run, and in the next one."""
+    found: list[FormProof] = []
 
     def loop(**arguments: Any) -> Any:
         def turns(**_: Any) -> None:
-            for commit in before:
-                arguments["on_computed"](commit)
-            run.topics.add("__debezium-heartbeat.inv")
-            arguments["on_computed"](300)
-
-        return SimpleNamespace(run=turns)
-
-    monkeypatch.setattr(runner, "BatchLoop", loop)
-    run.go()
-
-
-def test_a_connector_that_starts_after_the_run_is_checked_before_its_rows_are_visible(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ConfigError, match=r"configuration is not known: .*unavailable\.value\.placeholder"):
-        starts_late(run, monkeypatch)
-
-
-def test_a_run_that_took_the_form_for_known_ends_when_a_connector_starts(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run.definition = NUMBERS
-    with pytest.raises(StateError, match="started after this run"):
-        starts_late(run, monkeypatch)
-
-
-def test_a_late_connector_that_became_known_ends_no_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.definition = NUMBERS
-    computed: list[int] = []
-
-    def loop(**arguments: Any) -> Any:
-        def turns(**_: object) -> None:
-            run.topics.add("__debezium-heartbeat.inv")
-            made._connector.is_known = True  # noqa: SLF001 - as its thread does
-            arguments["on_computed"](300)
-            computed.append(300)
+            for is_known in (False, is_known_later):
+                made._connector.is_known |= is_known  # noqa: SLF001 - as its thread does
+                arguments["between_batches"]()
+                found.append(pickle.loads(arguments["jobs"]._program).settings.proof)  # noqa: S301, SLF001
 
         return SimpleNamespace(run=turns)
 
@@ -318,37 +306,37 @@ def test_a_late_connector_that_became_known_ends_no_run(run: Run, monkeypatch: p
     made.check()
     context: Any = run.context
     made.run(context)
-    assert computed == [300]
+    return found
 
 
-@pytest.mark.parametrize("has_connector", [True, False])
-def test_values_prove_their_form_if_nobody_knows_the_connector(
-    run: Run, monkeypatch: pytest.MonkeyPatch, has_connector: bool
+@pytest.mark.parametrize("values", [[], [OWN]])
+def test_only_own_records_are_read_of_a_source_that_begins_with_none_of_a_connector(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, values: list[bytes]
 ) -> None:
-    programs: list[TaskProgram] = []
-
-    def jobs(context: Any, program: TaskProgram, parallelism: int) -> BatchJobs:
-        programs.append(program)
-        return BatchJobs(context, program, parallelism)
-
-    monkeypatch.setattr(runner, "BatchJobs", jobs)
-    run.definition = NUMBERS
-    run.topics |= {"__debezium-heartbeat.inv"} if has_connector else set()
-    run.go()
-    assert [program.settings.is_form_known for program in programs] == [not has_connector]
+    run.first_values = values
+    assert proofs_of(run, monkeypatch, is_known_later=False) == [FormProof.WRITER] * 2
+    assert "the configuration of the connector" not in caplog.text
 
 
-def test_a_source_with_commits_and_no_heartbeat_has_no_connector(
+def test_records_of_a_connector_are_read_from_when_on_it_is_known(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts_late(run, monkeypatch, 100, 200)
+    proofs = proofs_of(run, monkeypatch, is_known_later=True)
+    assert proofs == [FormProof.WRITER, FormProof.CONFIGURATION]
+
+
+def test_values_of_a_connector_that_nobody_knows_prove_their_form(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.definition, run.first_values = NUMBERS, [FROM_CONNECTOR]
+    assert proofs_of(run, monkeypatch, is_known_later=True) == [FormProof.VALUES] * 2
 
 
 def test_a_pipeline_that_can_run_without_a_known_connector_is_told_what_cannot_be_noticed(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     run.definition = NUMBERS
-    run.topics |= {"__debezium-heartbeat.inv", "inv.transaction"}
+    run.topics, run.first_values = {"inv.transaction"}, [FROM_CONNECTOR]
     run.go()
     assert "the configuration of the connector of source inv is unknown" in caplog.text
     assert "skipped.operations" in caplog.text
@@ -358,7 +346,7 @@ def test_a_pipeline_that_can_run_without_a_known_connector_is_told_what_cannot_b
 def test_a_stated_configuration_of_the_connector_is_relied_on(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run.topics |= {"__debezium-heartbeat.inv", "inv.transaction"}
+    run.topics, run.first_values = {"inv.transaction"}, [FROM_CONNECTOR]
     with pytest.raises(ConfigError, match="configuration is not known"):
         run.go()
     run.settings = replace(run.settings, connector_properties=reading_properties("inv"))

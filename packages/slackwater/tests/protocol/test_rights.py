@@ -63,7 +63,6 @@ def lines(rights: Iterable[Right]) -> list[str]:
         (
             pipeline_rights("p", SOURCE, ["public.a", "public.r"], {"v": ""}, is_latest=True),
             [
-                "topic __debezium-heartbeat.inv: Describe",
                 "topic inv.public.a: Read",
                 "topic inv.slackwater.cuts: Read",
                 "topic p.slackwater.progress: Create DescribeConfigs Read Write",
@@ -78,7 +77,6 @@ def lines(rights: Iterable[Right]) -> list[str]:
         (
             pipeline_rights("p.v2", SOURCE, ["public.a"], {"s.public.v": "s"}, is_latest=False),
             [
-                "topic __debezium-heartbeat.inv: Describe",
                 "topic inv.public.a: Read",
                 "topic inv.slackwater.cuts: Read",
                 "topic p.v2.slackwater.progress: Create DescribeConfigs Read Write",
@@ -94,7 +92,6 @@ def lines(rights: Iterable[Right]) -> list[str]:
         (
             pipeline_rights("p", SOURCE, ["public.a"], {}, is_latest=True),
             [
-                "topic __debezium-heartbeat.inv: Describe",
                 "topic inv.public.a: Read",
                 "topic inv.slackwater.cuts: Read",
                 "topic slackwater.leases: Read Write",

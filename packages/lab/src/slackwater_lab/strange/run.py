@@ -24,6 +24,7 @@ from slackwater.dev import ConnectMode, DevStack, DevStackSettings
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.documents import decode_documents, documents_by_view
 from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.settings import FormProof
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import LogUpdate, LogWrite
 from slackwater.pipeline.batch_task import (
@@ -98,7 +99,8 @@ class LocalPipeline:
         checkpoint = Checkpoint(settings.checkpoint)
         self.catalogue = CatalogueCheck(definition, database, "", checkpoint)
         options = source_options(definition, settings, 1)
-        stages = replace(stage_settings(definition), is_form_known=is_connector_known)
+        proof = FormProof.CONFIGURATION if is_connector_known else FormProof.VALUES
+        stages = replace(stage_settings(definition), proof=proof)
         self._planner = Planner(options)
         self._position = self._planner.start()
         self._keeper = StateKeeper(checkpoint.store, state_fingerprint(definition.plan, stages))

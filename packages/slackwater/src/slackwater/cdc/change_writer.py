@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from slackwater.cdc.postgres import xid_of_position
+from slackwater.cdc.postgres import OWN_VERSION, xid_of_position
 
 _CONNECTOR: Final = "postgresql"
 """The dialect that is written: it defines what ``lsn``, ``txId`` and ``sequence`` mean."""
@@ -91,7 +91,7 @@ class ChangeWriter:
         commit, is_snapshot = self.commit, self.commit.is_snapshot
         ts_ms, ts_us, ts_ns = _times(commit.ts_ms)
         return {
-            "version": "slackwater",
+            "version": OWN_VERSION,
             "connector": _CONNECTOR,
             "name": self.source.name,
             "ts_ms": ts_ms,

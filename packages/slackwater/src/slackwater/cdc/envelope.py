@@ -89,6 +89,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """The row after, as JSON; None if there is none."""
     schema: bytes | None = None
     """Connect's schema of the record, as JSON; None if the record does not contain it."""
+    is_own: bool = False
+    """Whether a pipeline or a service wrote it."""
 
 
 class Begin(msgspec.Struct, frozen=True, gc=False):
@@ -211,6 +213,7 @@ def decode_change(value: bytes) -> Change:
         None if before == _NULL else before,
         None if after == _NULL else after,
         None if record.schema == _NULL else bytes(record.schema),
+        source.is_own,
     )
 
 

@@ -5,7 +5,7 @@ that rises in the order of commits. Where records contain such numbers, which of
 a row of a snapshot is recognised and by how much clocks may differ is defined only here.
 """
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -17,6 +17,10 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 """A time since the epoch, up to the year 9999."""
 
 # --- what a row says about itself
+
+OWN_VERSION: Final = "slackwater"
+"""The ``version`` in the ``source`` block of changes that pipelines and services write. A connector states
+its own version, which begins with a number."""
 
 _INITIAL_SNAPSHOT = frozenset(
     {"true", "first", "first_in_data_collection", "last_in_data_collection", "last"}
@@ -53,8 +57,15 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 class FullOrigin(Origin, frozen=True, gc=False):
     """The ``source`` block with the fields that only few rows need."""
 
+    version: Any = None
+    """The version of the connector, or :data:`OWN_VERSION`."""
     sequence: msgspec.Raw = msgspec.Raw(b"null")
     """A text that is a JSON array: the LSN of the last commit before the row, and the row's own LSN."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether a pipeline or a service wrote the row, so that its values have the form that is read."""
+        return bool(self.version == OWN_VERSION)
 
     def has_paused_stream(self) -> bool:
         """Returns whether a row of a snapshot was read while the stream was paused, not at start-up.

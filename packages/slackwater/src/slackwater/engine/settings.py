@@ -9,6 +9,17 @@ _LEAST_BUCKETS = 8
 _BUCKETS_PER_CORE = 2
 
 
+class FormProof(StrEnum):
+    """What proves that the values of records have the form in which they are read."""
+
+    CONFIGURATION = "configuration"
+    """The connector's configuration, which is known."""
+    WRITER = "writer"
+    """The writer: records that neither a pipeline nor a service wrote are refused."""
+    VALUES = "values"
+    """Each value: one that may be another in another form is refused."""
+
+
 class Scope(StrEnum):
     """The part of a pipeline that always shows the state of a single commit LSN."""
 
@@ -33,9 +44,8 @@ class StageSettings:
     partition."""
     limits: StatementLimits = DEFAULT_LIMITS
     """The limits of one statement of a view, for each Python worker."""
-    is_form_known: bool = True
-    """Whether the connector's configuration is known. Otherwise values that may be others in another form are
-    refused."""
+    proof: FormProof = FormProof.CONFIGURATION
+    """What proves the form of values."""
 
 
 def default_buckets(cores: int) -> int:

@@ -85,12 +85,16 @@ class BatchJobs:
 
     def __init__(self, context: SparkContext, program: TaskProgram, parallelism: int) -> None:
         self._context = context
-        self._program = pickle.dumps(program)
+        self.use(program)
         self._levels = program.plan.levels
         self._parallelism = parallelism
         self._one = context.parallelize([0], 1)
         self._tag = f"{_TAG}{uuid.uuid4().hex}"
         context.addJobTag(self._tag)
+
+    def use(self, program: TaskProgram) -> None:
+        """Runs all further batches with this program, whose plan is the same."""
+        self._program = pickle.dumps(program)
 
     def run(self, batch_id: int, planned: PlannedBatch | CopiedBatch, state: KnownState) -> BatchResult:
         """Runs a batch. It may be repeated.

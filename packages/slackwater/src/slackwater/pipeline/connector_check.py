@@ -11,13 +11,19 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Final
 
+from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.captured import omitted_by, subject_of
 from slackwater.cdc.connector import CONNECTOR_HINT, property_findings
+from slackwater.cdc.envelope import decode_full_row
 from slackwater.cuts import RedisMarkerStore
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs import REQUEST_TIMEOUT
-from slackwater.pipeline.definition import columns_out_of_line, columns_with_default
-from slackwater.pipeline.source.kafka_reader import existing_topics, may_see
+from slackwater.pipeline.definition import (
+    PipelineDefinition,
+    columns_out_of_line,
+    columns_with_default,
+)
+from slackwater.pipeline.source.kafka_reader import first_values
 from slackwater.protocol import (
     ConfigError,
     ConnectorReport,
@@ -63,28 +69,30 @@ def refuse_unknown_connector(plan: EnginePlan) -> None:
 
 
 def may_have_connector(
-    kafka: KafkaSettings, source: str, pause: Callable[[float], None] = time.sleep
+    kafka: KafkaSettings, definition: PipelineDefinition, pause: Callable[[float], None] = time.sleep
 ) -> bool:
-    """Returns whether a source has heartbeats, or may have some that are hidden.
+    """Returns whether a topic of a pipeline's tables begins with a record that a connector may have written.
+
+    Topics without records tell nothing, so tasks have to look at each record that comes.
 
     Args:
         kafka: The source's cluster.
-        source: The connector's ``topic.prefix``.
+        definition: The pipeline.
         pause: Waits for this many seconds; an error that it raises ends the wait for Kafka.
 
     Raises:
-        UnavailableError: Kafka does not answer.
+        StateError: A topic is gone. UnavailableError: Kafka does not answer.
     """
-    heartbeats = SourceTopics(source).heartbeats
-    if may_see(kafka, heartbeats, REQUEST_TIMEOUT, pause):
-        return heartbeats in existing_topics(kafka, REQUEST_TIMEOUT, pause)
-    _log.warning(
-        "whether source %s has a connector cannot be seen: topic authorization failed. Grant Describe on "
-        "topic %s (`slackwater acl pipeline` prints all rights)",
-        source,
-        heartbeats,
-    )
-    return True
+    inputs = SourceTopics(definition.source, definition.topics)
+    topics = {inputs.data(table) for table in definition.tables}
+    return not all(map(_is_own, first_values(kafka, topics, REQUEST_TIMEOUT, pause)))
+
+
+def _is_own(value: bytes) -> bool:
+    try:
+        return decode_full_row(value).source.is_own
+    except UndecodableRecordError:
+        return False
 
 
 def _listed(columns: Sequence[str]) -> str:

@@ -144,7 +144,7 @@ def _connector(check: ConnectorCheck, definition: PipelineDefinition) -> Iterato
 
 def _unknown_connector(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
     with _found("connector") as found:
-        if may_have_connector(settings.servers.kafka, definition.source):
+        if may_have_connector(settings.servers.kafka, definition):
             refuse_unknown_connector(definition.plan)
     yield from found
 

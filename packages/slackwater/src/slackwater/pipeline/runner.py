@@ -14,7 +14,7 @@ from pyspark import SparkContext
 
 from slackwater.cdc.connector import unknown_properties
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.settings import Scope, default_buckets
+from slackwater.engine.settings import FormProof, Scope, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import history
 from slackwater.outputs import REQUEST_TIMEOUT, Sink, SinkProbe
@@ -176,9 +176,7 @@ class PipelineRun:
             used_columns(definition.plan),
             settings.connector_properties,
         )
-        self._is_form_known = True
-        self._is_connector_late = False
-        """Whether a connector that nobody knows may have started since the source was checked."""
+        self._proof = FormProof.CONFIGURATION
         self._wait_for_cuts = "waiting for a cut with something new"
         self._refusal = ""
 
@@ -303,30 +301,14 @@ class PipelineRun:
         self._connector.check()
         if self._connector.is_known:
             return
-        if self._may_have_connector():
-            self._is_form_known = False
+        kafka = self._settings.servers.kafka
+        if may_have_connector(kafka, self._definition, self._pause_for_topics):
+            self._proof = FormProof.VALUES
             refuse_unknown_connector(self._definition.plan)
             unknown = unknown_properties(self._definition.source)
             _log.warning("%s. %s", unknown.text, unknown.hint)
         else:
-            self._is_connector_late = True
-
-    def _check_late_connector(self) -> None:
-        """Ends the run before rows are visible of a connector that nobody knows and that started after it."""
-        if not self._is_connector_late or self._connector.is_known:
-            return
-        if self._may_have_connector():
-            refuse_unknown_connector(self._definition.plan)
-            raise StateError(
-                f"the connector of source {self._definition.source} started after this run, which therefore "
-                "took the form of values for known",
-                "start the run again: it then checks the form of every value",
-            )
-        self._is_connector_late = False
-
-    def _may_have_connector(self) -> bool:
-        kafka, source = self._settings.servers.kafka, self._definition.source
-        return may_have_connector(kafka, source, self._pause_for_topics)
+            self._proof = FormProof.WRITER
 
     def _topics_of_source(self) -> frozenset[str]:
         """Returns the topics that exist, after waiting for the first one of the source."""
@@ -373,7 +355,7 @@ class PipelineRun:
             options = source_options(self._definition, self._settings, context.defaultParallelism)
             planner = Planner(options)
             ending.callback(planner.close)
-            program = self._program(identity, options, str(context.master))
+            make_program = partial(self._program, identity, options, str(context.master))
             self._reporter.report_start(progress)
             leases = self._connect_leases()
             ending.callback(leases.close)
@@ -383,7 +365,7 @@ class PipelineRun:
             ending.callback(self._connector.close)
             self._connector.begin()
             self.on_step(self._wait_for_cuts)
-            jobs = BatchJobs(context, program, options.parallelism)
+            jobs = BatchJobs(context, make_program(), options.parallelism)
             ending.callback(jobs.close)
             ending.enter_context(_cancelled_by(self._stop, jobs))
 
@@ -391,13 +373,12 @@ class PipelineRun:
                 self._reporter.report_batch(batch)
                 self._on_progress(batch)
 
-            def computed(commit_lsn: int) -> None:
-                self._check_late_connector()
-                self._reporter.report_computed(commit_lsn)
-
             def between_batches() -> None:
                 self._catalogue.check()
                 self._connector.check()
+                if self._proof is FormProof.WRITER and self._connector.is_known:
+                    self._proof = FormProof.CONFIGURATION
+                    jobs.use(make_program())
                 self._say_refusal()
                 leases.hold()
 
@@ -410,7 +391,7 @@ class PipelineRun:
                 sink=self._sink,
                 clock=self._clock,
                 stop=self._stop,
-                on_computed=computed,
+                on_computed=self._reporter.report_computed,
                 on_batch=report,
                 between_batches=between_batches,
                 on_turn=self._on_turn,
@@ -457,9 +438,7 @@ class PipelineRun:
         root = index_root(self._settings, master)
         return TaskProgram(
             plan=self._definition.plan,
-            settings=replace(
-                stage_settings(self._definition, self._settings.limits), is_form_known=self._is_form_known
-            ),
+            settings=replace(stage_settings(self._definition, self._settings.limits), proof=self._proof),
             evaluators=self._definition.evaluators,
             options=options,
             checkpoint=self._checkpoint.location,

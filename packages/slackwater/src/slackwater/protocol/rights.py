@@ -92,7 +92,6 @@ def pipeline_rights(
     """
     read = [cut_log_topic(inputs.source), *map(inputs.data, tables)]
     found = [_topics(topic, Operation.READ) for topic in read]
-    found.append(_topics(inputs.heartbeats, Operation.DESCRIBE))
     found.append(_topics(PIPELINES_TOPIC, Operation.CREATE, Operation.READ, Operation.WRITE))
     found.append(_topics(LEASES_TOPIC, Operation.READ, Operation.WRITE))
     if not outputs:

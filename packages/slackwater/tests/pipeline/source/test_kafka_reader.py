@@ -12,8 +12,9 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.cuts import RecordsGoneError
 from slackwater.dev import KafkaBroker
-from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
-from slackwater.protocol import StateError, UnavailableError
+from slackwater.outputs import REQUEST_TIMEOUT
+from slackwater.pipeline.source.kafka_reader import SpanReader, first_values, kept_consumer
+from slackwater.protocol import KafkaSettings, StateError, UnavailableError
 
 pytestmark = pytest.mark.integration
 
@@ -175,3 +176,16 @@ def test_a_broker_that_is_away_is_an_error(make_topic: MakeTopic) -> None:
     reader_of_nothing.bootstrap = "127.0.0.1:1"
     with pytest.raises(UnavailableError, match="check that the brokers are up"):
         reader_of_nothing.read(reader_of_nothing.span(0, 0, 5), timeout=0.3)
+
+
+def test_topics_begin_with_their_first_committed_records(make_topic: MakeTopic) -> None:
+    first, second = make_topic(3), make_topic(1)
+    first.transaction(0, ["aborted"]).abort_transaction(20)
+    first.write(0, ["a"])
+    first.write(2, ["b", "", *numbers(0, 500)])
+    first.transaction(2, ["open"])
+    topics = [first.name, second.name, f"{second.name}-absent"]
+    found = list(first_values(KafkaSettings(first.bootstrap), topics, REQUEST_TIMEOUT))
+    assert sorted(found)[-2:] == [b"a", b"b"]
+    assert len(found) < 200, "not all of them are read"
+    assert list(first_values(KafkaSettings(first.bootstrap), topics[1:], REQUEST_TIMEOUT)) == []

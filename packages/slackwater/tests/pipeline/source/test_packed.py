@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Message
 
 from slackwater.cdc import BadInputError
+from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater.cdc.records.changes import BatchChanges
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
@@ -17,6 +18,7 @@ from slackwater.engine.payloads import (
     bucket_of,
     decode_events,
 )
+from slackwater.engine.settings import FormProof
 from slackwater.pipeline.source.packed import IdlePackers, pack_changes
 from slackwater.protocol import CommittedTransaction
 from slackwater.sql.compiler import compile_pipeline
@@ -35,8 +37,9 @@ VIEW = "SELECT TRANSACTIONALLY a.id, list(a.name ORDER BY a.name) AS names FROM 
 COUNT = "SELECT TRANSACTIONALLY count(*) AS n FROM s.a a"
 
 
-def spec_of(view: str) -> PackingSpec:
-    return packing_spec(compile_pipeline([("v.sql", view)], parse_catalog({"schema.sql": DDL})), 8)
+def spec_of(view: str, proof: FormProof = FormProof.CONFIGURATION) -> PackingSpec:
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"schema.sql": DDL}))
+    return packing_spec(plan, 8, proof=proof)
 
 
 @pytest.fixture
@@ -117,3 +120,46 @@ def test_what_a_failed_task_had_packed_is_not_in_the_next_one(write: Write, port
     with pytest.raises(BadInputError):
         write([portion(0, 0, 1, "one")])
     assert write([portion(0, 0, 5)]) == clean
+
+
+CHANGES: dict[str, dict[str, object]] = {
+    "c": {"after": {"id": 1, "name": "n"}},
+    "u": {"after": {"id": 1, "name": "m"}},
+    "d": {"before": {"id": 1, "name": None}},
+    "t": {},
+}
+
+
+@pytest.mark.parametrize("op", CHANGES)
+def test_records_that_only_a_connector_can_have_written_are_refused_if_the_writer_is_the_proof(
+    row_value: Value, record: Record, op: str
+) -> None:
+    """At any place among own ones; those of other commits, which are not shown, do not matter."""
+    packers = IdlePackers(spec_of(VIEW, FormProof.WRITER))
+    table = TransactionTable([CommittedTransaction(7, 1000, 0)])
+    foreign = row_value(7, 900, op=op, table="s.a", **CHANGES[op])
+    own = foreign.replace(b'"connector":"postgresql"', b'"version":"slackwater"')
+    other = row_value(8, 900, op=op, table="s.a", **CHANGES[op])
+
+    def pack(*values: bytes) -> list[PackedPayload]:
+        span = OffsetSpan(TOPIC, 0, 0, 100, 0)
+        messages = [record(value, topic=TOPIC, offset=n) for n, value in enumerate(values)]
+        changes = BatchChanges(BatchTask((), table), "inv", ("s.a",))
+        return pack_changes(packers, changes, None, iter([(span, messages)]))
+
+    assert pack(own, other, own)
+    for version in (b'"version":"3.7.0.Final"', b'"version":null', b'"connector":"slackwater"'):
+        wrong = foreign.replace(b'"connector":"postgresql"', version)
+        for values in ([wrong], [own, wrong], [wrong, own]):
+            with pytest.raises(BadInputError, match=r"s\.a that neither a pipeline nor .*connect\.url"):
+                pack(*values)
+    assert IdlePackers(spec_of(VIEW)).take().takes_only_own is False
+
+
+def test_what_a_pipeline_or_a_service_writes_is_proof(record: Record) -> None:
+    """Many at a time, too: it is as fast as records of a connector that is known."""
+    changes = ChangeWriter(EventSource("inv", "d"), WrittenCommit(7, 1000, 0, 9), 10)
+    row = b'{"id": 1, "name": "n"}'
+    values = [changes.table("s", "a").event(None, row), changes.table("s", "a").event(row, None)]
+    packer = IdlePackers(spec_of(VIEW, FormProof.WRITER)).take()
+    assert len(packer.table("s.a").decode(values)) == 2

@@ -43,6 +43,8 @@ class EventPacker:
         """
         self._buckets = spec.buckets
         self._touched = spec.touched
+        self.takes_only_own = spec.takes_only_own
+        """Whether records that neither a pipeline nor a service wrote are refused."""
         self._buffers = {(each.stage, each.number): _Buffers() for each in spec.inputs}
         self._buffers |= {(stage, TOUCH_INPUT): _Buffers() for stage in spec.touched}
         inputs: dict[str, list[tuple[PackingInput, Events]]] = {}
@@ -50,7 +52,7 @@ class EventPacker:
             events = self._buffers[each.stage, each.number].events
             inputs.setdefault(each.table.full_name, []).append((each, events))
         self._tables = {
-            name: TablePacker(of_table, spec.buckets, keeps_old=keeps_old)
+            name: TablePacker(of_table, spec.buckets, keeps_old=keeps_old, takes_only_own=spec.takes_only_own)
             for name, of_table in inputs.items()
         }
 

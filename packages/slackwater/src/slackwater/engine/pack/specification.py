@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from slackwater.engine.settings import FormProof
 from slackwater.sql.catalog import Table
 from slackwater.sql.plan import EnginePlan, InputPlan, StagePlan, fingerprint
 from slackwater.sql.value_forms import in_unknown_form
@@ -57,6 +58,7 @@ class PackingSpec:
         buckets: The number of buckets of each stage; fixed for the life of a pipeline.
         fingerprint: The fingerprint of the plan.
         touched: The stages without key columns; each batch informs them that their only group exists.
+        takes_only_own: Whether records that neither a pipeline nor a service wrote are refused.
         version: The version of this format.
     """
 
@@ -65,6 +67,7 @@ class PackingSpec:
     buckets: int
     fingerprint: str
     touched: tuple[int, ...] = ()
+    takes_only_own: bool = False
     version: int = SPEC_VERSION
 
     @property
@@ -98,13 +101,15 @@ class PackingSpec:
         return spec
 
 
-def packing_spec(plan: EnginePlan, buckets: int, *, is_form_known: bool = True) -> PackingSpec:
+def packing_spec(
+    plan: EnginePlan, buckets: int, *, proof: FormProof = FormProof.CONFIGURATION
+) -> PackingSpec:
     """Returns the specification for a pipeline.
 
     Args:
         plan: Its plan.
         buckets: The number of buckets of each stage.
-        is_form_known: Whether the connector's configuration is known; otherwise values prove their form.
+        proof: What proves the form of values.
 
     Raises:
         ValueError: `buckets` is not positive.
@@ -115,7 +120,7 @@ def packing_spec(plan: EnginePlan, buckets: int, *, is_form_known: bool = True) 
     stages = plan.stages
     return PackingSpec(
         inputs=tuple(
-            i if is_form_known else _in_unknown_form(i)
+            _in_unknown_form(i) if proof is FormProof.VALUES else i
             for each in stages
             for i in stage_inputs(each)
             if not each.kept_by and _origin(each, i.number) == 0
@@ -124,6 +129,7 @@ def packing_spec(plan: EnginePlan, buckets: int, *, is_form_known: bool = True) 
         buckets=buckets,
         fingerprint=fingerprint(plan.stages),
         touched=tuple(each.number for each in stages if not each.key),
+        takes_only_own=proof is FormProof.WRITER,
     )
 
 

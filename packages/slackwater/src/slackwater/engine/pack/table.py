@@ -16,6 +16,7 @@ from zlib import crc32
 
 import msgspec
 
+from slackwater.cdc.postgres import OWN_VERSION
 from slackwater.cdc.records.changes import SpanTransactions
 from slackwater.engine.pack.specification import FULL_HINT, PackingInput
 from slackwater.engine.payloads import Events, PackedRow
@@ -60,7 +61,12 @@ class TablePacker:
     """Packs changes of one table for all inputs that read it. Use it from one thread."""
 
     def __init__(
-        self, inputs: Sequence[tuple[PackingInput, Events]], buckets: int, *, keeps_old: bool = False
+        self,
+        inputs: Sequence[tuple[PackingInput, Events]],
+        buckets: int,
+        *,
+        keeps_old: bool = False,
+        takes_only_own: bool = False,
     ) -> None:
         """Creates a packer.
 
@@ -68,6 +74,7 @@ class TablePacker:
             inputs: The inputs that read the table, each with the collection that receives its events.
             buckets: The number of buckets of every stage.
             keeps_old: Whether events contain old rows, if the table's records do.
+            takes_only_own: Whether only records of pipelines and services are regular.
         """
         columns = _united(each.table.columns for each, _ in inputs)
         table = self._table = replace(inputs[0][0].table, columns=columns)
@@ -92,7 +99,8 @@ class TablePacker:
         self._decode: Callable[[bytes], Any] | None = None
         if not self._keeps_old and not any((c.type.element or c.type).kind in FLOAT_KINDS for c in columns):
             # Floats have several forms in JSON.
-            envelope = _envelope(table.schema, table.name, columns, self._identity_codec.columns)
+            source = _source(table, takes_only_own=takes_only_own)
+            envelope = _envelope(source, columns, self._identity_codec.columns)
             self._decode = msgspec.json.Decoder(envelope).decode
 
     @property
@@ -464,15 +472,17 @@ def _united(columns: Iterable[tuple[Column, ...]]) -> tuple[Column, ...]:
     return tuple(by_name.values())
 
 
+def _source(table: Table, *, takes_only_own: bool) -> type[msgspec.Struct]:
+    """Returns the type of the ``source`` block of a table's regular records."""
+    own: list[tuple[str, Any]] = [("version", Literal[OWN_VERSION])] if takes_only_own else []
+    place = [("schema", Literal[table.schema]), ("table", Literal[table.name])]
+    return msgspec.defstruct("Source", [*own, *place, ("txId", int), ("lsn", int)], gc=False)
+
+
 def _envelope(
-    schema: str, table: str, columns: Sequence[Column], identity: Sequence[Column]
+    source: type[msgspec.Struct], columns: Sequence[Column], identity: Sequence[Column]
 ) -> type[msgspec.Struct]:
     """Returns the type of a table's regular records: an insert, update or delete in a transaction."""
-    source = msgspec.defstruct(
-        "Source",
-        [("schema", Literal[schema]), ("table", Literal[table]), ("txId", int), ("lsn", int)],
-        gc=False,
-    )
     return msgspec.defstruct(
         "Envelope",
         [

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -17,7 +17,6 @@ from slackwater.kafka.retry import (
     ABSENT_CODES,
     OUT_OF_RANGE_CODES,
     KafkaRetry,
-    check_visible,
     code_of,
     reason_of,
     watermark_offsets,
@@ -38,6 +37,8 @@ _LONGEST_REQUEST_SECONDS = 5.0
 """The maximum duration of one request for topics, because a run can be stopped between two requests."""
 _SUSPICIOUS_SECONDS = 2.0
 """After this time without a record, it is checked whether the partitions exist."""
+_FIRST_OFFSETS = 100
+"""How many offsets :func:`first_values` reads of a partition; the first ones may be tombstones or markers."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
 _SETTINGS: Mapping[str, str | int | bool] = {
     "group.id": "slackwater-source",  # never joined: partitions are assigned, offsets are Spark's
@@ -81,26 +82,38 @@ def existing_topics(
     )
 
 
-def may_see(
-    kafka: KafkaSettings, topic: str, timeout: timedelta, pause: Callable[[float], None] = time.sleep
-) -> bool:
-    """Returns whether a topic would be among those that :func:`existing_topics` returns if it existed.
+def first_values(
+    kafka: KafkaSettings,
+    topics: Collection[str],
+    timeout: timedelta,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[bytes]:
+    """Yields the values of the first records of each partition of those topics that exist, in any order.
+
+    Args:
+        kafka: The cluster.
+        topics: The topics.
+        timeout: How long to wait for each answer.
+        pause: See :func:`existing_topics`.
 
     Raises:
-        UnavailableError: The cluster does not answer within the time-out.
+        StateError: A topic is gone. UnavailableError: The cluster does not answer within the time-out.
     """
 
-    def ask(seconds: float) -> bool:
-        try:
-            check_visible(consumer, topic, seconds)
-        except KafkaException as error:
-            if code_of(error) != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise
-            return False
-        return True
+    def spans(seconds: float) -> list[OffsetSpan]:
+        known = consumer.list_topics(timeout=seconds).topics
+        places = [TopicPartition(t, p) for t in topics if t in known for p in known[t].partitions]
+        bounds = [watermark_offsets(consumer, place, seconds) for place in places]
+        return [
+            OffsetSpan(place.topic, place.partition, first, min(end, first + _FIRST_OFFSETS), number)
+            for number, (place, (first, end)) in enumerate(zip(places, bounds, strict=True))
+        ]
 
     with closing(Consumer({**_SETTINGS, **kafka.client_config}, logger=_librdkafka_log)) as consumer:
-        return _listed(kafka, timeout, pause, ask)
+        beginnings = _listed(kafka, timeout, pause, spans)
+        reader = SpanReader(consumer, timeout_seconds=timeout.total_seconds(), may_start_late=True)
+        for _, messages in reader.read(beginnings):
+            yield from filter(None, map(Message.value, messages))
 
 
 def _listed(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Message
 
+from slackwater.cdc.connector import CONNECTOR_HINT
 from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges
 from slackwater.cdc.records.record import bad_input
@@ -13,6 +14,10 @@ from slackwater.engine.pack.specification import PackingSpec
 from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload
 from slackwater.protocol import InputError, format_position
 
+_FOREIGN = (
+    "a change of table {} that neither a pipeline nor a service wrote, but a connector whose configuration "
+    "is not known, so that its values may have another form"
+)
 _UNSETTLED = 500
 """The number of changes of a span that are kept as objects, which is what a processor's cache holds."""
 
@@ -118,6 +123,8 @@ def _pack(packer: EventPacker, changes: BatchChanges, span: OffsetSpan, messages
 
 def _pack_each(packer: EventPacker, changes: BatchChanges, span: OffsetSpan, messages: list[Message]) -> None:
     for message, change, commit_lsn in changes.find(span, messages):
+        if packer.takes_only_own and not change.is_own:
+            raise bad_input(message, f"{_FOREIGN.format(change.table)}; {CONNECTOR_HINT}, and start again")
         before, after = change.before, change.after
         try:
             packer.add(
