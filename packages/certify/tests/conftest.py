@@ -27,7 +27,13 @@ def view(specification: Specification) -> View:
 
 def states_of(records: Iterable[Record], specification: Specification, view: View) -> CommittedStates:
     history = History(view.tables)
-    for number, record in enumerate(records):
+    given = list(enumerate(records))
+    for _, record in given:
+        if record.topic.endswith(".slackwater.cuts"):
+            history.add_cut(record.value)
+    for number, record in given:
+        if record.topic.endswith(".slackwater.cuts"):
+            continue
         if record.topic.endswith(".transaction"):
             history.add_transaction_record(record.value, f"{record.topic}/0/{number}")
         else:

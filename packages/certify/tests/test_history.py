@@ -181,3 +181,25 @@ def test_a_damaged_change_event_is_named(value: bytes) -> None:
 def test_a_damaged_transaction_record_is_named(value: bytes) -> None:
     with pytest.raises(CertifyError, match="t/0/7"):
         History(TABLES).add_transaction_record(value, "t/0/7")
+
+
+def test_nothing_is_shown_of_a_transaction_that_was_skipped_before_its_end_came() -> None:
+    """The first cut decides, whatever another sidecar wrote; records that are no cuts do not matter."""
+    listed = {"lsn": 40, "previous": 10, "xids": [7, 1], "lsns": [10, 10], "skipped": [7, 9]}
+    whole = {"end": {"inv.a": [2]}, **listed}
+    history = History(TABLES)
+    for cut in (whole, {**listed, "end": {}}, {"kind": "markers", "lsn": 9}, {"kind": "skip", "to_lsn": 9}):
+        history.add_cut(json.dumps(cut).encode())
+    history.add_cut(b"damaged")
+    for offset, xid in enumerate((7, 9, 7, 8)):
+        history.add_row(change(xid, 10 + offset), f"inv.a/0/{offset}")
+    history.add_row(change(7, 30), "inv.a/1/0")
+    for xid, lsn in ((7, 20), (9, 25), (8, 30)):
+        record = {"status": "END", "id": f"{xid}:{lsn}", "ts_ms": 5}
+        history.add_transaction_record(json.dumps(record).encode())
+    found = [(each.xid, [c.lsn for c in each.changes]) for each in history.transactions()]
+    assert found == [(7, [10]), (8, [13])]
+    assert {xid: skip.lsn for xid, skip in history.skips.items()} == {7: 20, 9: 40}
+    assert history.unfinished() == []
+    assert history.ignored["unreadable records of the cut log"] == 1
+    assert history.ignored["rows of transactions that an operator had skipped"] == 3

@@ -10,7 +10,7 @@ from slackwater_certify import Certificate, Mode, OutputRecords, Specification, 
 from slackwater_certify.certifier import judge
 from slackwater_certify.output import OffsetRange, Output
 from slackwater_certify.view import View
-from slackwater_lab.fakes.certified import RightOutput, SourceLog, line, order
+from slackwater_lab.fakes.certified import RightOutput, Row, SourceLog, line, order
 
 Judge = Callable[..., Certificate]
 
@@ -317,3 +317,58 @@ def test_the_certificate_can_be_written_as_json(judged: Judge, log: SourceLog, o
     assert numbers["is_clean"] is True
     assert numbers["delay_ms"]["p99"] == 50
     assert sum(bucket["outputs"] for bucket in numbers["timeline"]) == len(output.outputs)
+
+
+# --- what operators have skipped
+
+
+@pytest.fixture
+def skipped() -> SourceLog:
+    """The second commit was skipped before one of its lines came; that order changes once more."""
+    log = SourceLog()
+    log.commit(("orders", 1, order(1, "1.50")), ("lines", 11, line(11, 1, "1.50")))
+    log.commit(("orders", 2, order(2, "1.00")), ("lines", 21, line(21, 2, "1.00")), late_line())
+    log.skip("lines", 22)
+    log.commit(("lines", 23, line(23, 2, "3.00")), ("orders", 2, order(2, "4.00")))
+    return log
+
+
+def late_line() -> tuple[str, int, Row]:
+    return "lines", 22, line(22, 2, "0.00")
+
+
+def test_rows_that_came_after_an_operators_skip_are_not_to_be_shown(
+    skipped: SourceLog, judged: Judge
+) -> None:
+    certificate = judged(skipped, RightOutput.publish(skipped))
+    assert certificate.is_clean
+    assert "1 transactions were skipped by an operator" in certificate.notes
+    shown = SourceLog()
+    shown.commit(("orders", 1, order(1, "1.50")), ("lines", 11, line(11, 1, "1.50")))
+    shown.commit(("orders", 2, order(2, "1.00")), ("lines", 21, line(21, 2, "1.00")), late_line())
+    shown.commit(("lines", 23, line(23, 2, "3.00")), ("orders", 2, order(2, "4.00")))
+    assert shown.commits == skipped.commits
+    output = RightOutput.publish(shown)
+    output.commits[SECOND] = replace(output.commits[SECOND], skipped=(702,))
+    found = counts(judged(skipped, output))
+    assert found == {"torn": 2, "final_differences": 1}
+
+
+def test_a_skip_that_no_cut_has_is_not_believed(skipped: SourceLog, judged: Judge) -> None:
+    output = RightOutput.publish(skipped)
+    skipped.records = [each for each in skipped.records if not each.topic.endswith("cuts")]
+    found = counts(judged(skipped, output))
+    assert found == {"torn": 2, "lost": 1, "final_differences": 1}, "it lacks a line, and has no excuse"
+
+
+def test_a_skip_that_no_commit_record_names_is_found(skipped: SourceLog, judged: Judge) -> None:
+    output = RightOutput.publish(skipped)
+    output.commits[SECOND] = replace(output.commits[SECOND], skipped=())
+    assert counts(judged(skipped, output)) == {"lost": 1}
+    output.commits[THIRD] = replace(output.commits[THIRD], skipped=(702,))
+    assert counts(judged(skipped, output)) == {}, "a group of partitions may be behind the cut that skips"
+    output.commits[FIRST] = replace(output.commits[FIRST], skipped=(701,))
+    certificate = judged(skipped, output)
+    assert counts(certificate) == {"lost": 1}
+    (text,) = certificate.examples["lost"]
+    assert "transaction 701 was skipped, but no cut does" in text

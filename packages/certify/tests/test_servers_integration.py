@@ -9,15 +9,19 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_certify import Certificate, Connections, Mode, certify, watch_output
 from slackwater_certify.errors import CertifyConfigError, CertifyUnavailableError
+from slackwater_certify.kafka import current_ends
 from slackwater_certify.specification import OutputKind
 from slackwater_lab.fakes.certified import (
     PARTITIONS,
     SCHEMA,
+    Record,
     RightOutput,
     SourceLog,
     Topics,
@@ -72,6 +76,25 @@ def test_a_right_topic_is_clean_with_claims_and_without(topics: Topics) -> None:
         assert certificate.events == len(log.records) - len(log.commits)
         assert certificate.delay_ms is not None
         assert certificate.delay_ms.max == 80
+
+
+def test_what_operators_have_skipped_is_read_from_the_cut_log(topics: Topics) -> None:
+    log = source(topics.prefix)
+    log.commit(("orders", 70, order(70, "1.00")), ("lines", 700, line(700, 70, "1.00")))
+    log.skip("lines", 700)
+    cuts, tables = topics.claiming.source.cuts, [f"{topics.prefix}.shop.{t}" for t in ("orders", "lines")]
+    (number,) = (n for n, record in enumerate(log.records) if record.topic == cuts)
+    topics.write_source(log.records[:number])
+    ends = current_ends({"bootstrap.servers": topics.bootstrap}, tables)
+    cut = json.loads(log.records[number].value)
+    cut["end"] = {t: [ends.get((t, p), 0) for p in range(PARTITIONS)] for t in tables}
+    admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+    admin.create_topics([NewTopic(cuts, 1, 1)])[cuts].result(300)
+    topics.write_source([Record(cuts, b"", json.dumps(cut).encode()), *log.records[number + 1 :]])
+    topics.write_output(RightOutput.publish(log, partitions=PARTITIONS))
+    certificate = certify(topics.claiming, Connections(bootstrap=topics.bootstrap))
+    assert certificate.examples == {}
+    assert "1 transactions were skipped by an operator" in certificate.notes
 
 
 def test_torn_and_unreadable_records_of_a_topic_are_found(topics: Topics) -> None:

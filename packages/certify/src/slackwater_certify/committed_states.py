@@ -3,14 +3,14 @@
 import gc
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from slackwater_certify.canonical import digest
 from slackwater_certify.errors import CertifyConfigError
 from slackwater_certify.evaluation import Document, VersionedTables
-from slackwater_certify.history import History
+from slackwater_certify.history import History, Skip
 from slackwater_certify.kafka import existing, place_of, read_topics
 from slackwater_certify.replay import DocumentKey, Replay, row_keys
 from slackwater_certify.specification import Connections, Specification
@@ -60,6 +60,7 @@ class CommittedStates:
         transactions: LSN and commit time of those with changes, in commit order.
         events: How many change events were read.
         notes: What the reader of a certificate should know.
+        skips: What operators have skipped, by xid.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class CommittedStates:
         transactions: Sequence[tuple[int, int]],
         events: int,
         notes: Sequence[str],
+        skips: Mapping[int, Skip],
     ) -> None:
+        self.skips = skips
         self.by_key: dict[DocumentKey, DocumentVersions] = {}
         self.transactions = transactions
         self.events = events
@@ -214,6 +217,7 @@ def evaluate_committed_states(
         transactions=transactions,
         events=history.events,
         notes=[*notes, *_notes(history, short)],
+        skips=history.skips,
     )
     committed.evaluate(on_progress)
     return committed
@@ -238,6 +242,8 @@ def _read_history(
     source, history = specification.source, History(view.tables)
     wanted = sorted({source.topic(table) for table in view.tables})
     topics = existing(brokers, wanted)
+    for message in read_topics(brokers, cuts) if (cuts := existing(brokers, [source.cuts])) else ():
+        history.add_cut(message.value() or b"")
     # The transaction topic first: END records that come while the rows are read would name rows not read.
     for message in read_topics(brokers, [source.transactions]):
         value = message.value()
@@ -257,6 +263,8 @@ def _notes(history: History, short: int) -> Iterator[str]:
     unfinished = history.unfinished()
     if unfinished:
         yield f"{len(unfinished):,} transactions have changes but no END: treated as not committed"
+    if history.skips:
+        yield f"{len(history.skips):,} transactions were skipped by an operator"
     if short:
         yield f"{short:,} transactions have fewer changes in the topics than their END announces"
     if history.void_snapshot_rows:

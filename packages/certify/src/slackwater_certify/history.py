@@ -10,6 +10,7 @@ An xid stands for one transaction: histories in which xids wrapped around are ou
 import base64
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
@@ -60,6 +61,18 @@ class CommittedTransaction(msgspec.Struct, frozen=True, gc=False):
     changes: tuple[RowChange, ...]
     announced: int
     """Change events that its END counts for the declared tables."""
+
+
+class Skip(msgspec.Struct, frozen=True, gc=False):
+    """Holds an operator's decision that a transaction passes although something of it is missing."""
+
+    timeline: int
+    lsn: int
+    """Of the transaction; of the cut that passes it, if it had no END by then."""
+    has_end: bool
+    """Whether its END was there. Without it, nothing says where its rows belong, and none is shown."""
+    ends: dict[str, list[int]]
+    """By topic and partition: where the rows end that were there; later ones are not shown."""
 
 
 class _End(msgspec.Struct, gc=False):
@@ -114,12 +127,27 @@ class _TransactionRecord(msgspec.Struct, gc=False):
     """With schemas, the record itself."""
 
 
+class _Cut(msgspec.Struct, gc=False):
+    """A record of the cut log. Numbers of transactions are differences from the one before."""
+
+    kind: str = ""
+    """Empty for a cut."""
+    timeline: int = 1
+    previous: int = 0
+    lsn: int = 0
+    xids: list[int] = []
+    lsns: list[int] = []
+    end: dict[str, list[int]] = {}
+    skipped: list[int] = []
+
+
 _CHANGES = msgspec.json.Decoder(_ChangeEvent, float_hook=str)
 _TRANSACTIONS = msgspec.json.Decoder(_TransactionRecord)
+_CUTS = msgspec.json.Decoder(_Cut)
 
 
 class History:
-    """Collects records of the data topics and of the transaction topic, in any order of the two."""
+    """Collects records of the cut log, if there is one, then of the other topics in any order."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self._columns = {name: tuple(column for column, _ in table.columns) for name, table in tables.items()}
@@ -129,13 +157,34 @@ class History:
         self._snapshots: dict[int, dict[tuple[str, Values], RowChange]] = {}
         self._taken_ms: dict[int, int] = {}
         """When the snapshot at an LSN was taken."""
+        self.skips: dict[int, Skip] = {}
+        """What operators have skipped, by xid."""
         self.events = 0
         """Change events of the declared tables, repeated ones and those of snapshots included."""
         self.ignored: Counter[str] = Counter()
         """Events that change no committed state, by kind."""
 
+    def add_cut(self, value: bytes) -> None:
+        """Takes a record of the cut log. The first cut that passes a transaction says what was skipped."""
+        try:
+            cut = _CUTS.decode(value)
+        except UNREADABLE:
+            self.ignored["unreadable records of the cut log"] += 1
+            return
+        if cut.kind:
+            return
+        lsns = list(accumulate(cut.lsns, initial=cut.previous))[1:]
+        listed = dict(zip(accumulate(cut.xids), lsns, strict=True))
+        for xid in cut.skipped:
+            skip = Skip(cut.timeline, listed.get(xid, cut.lsn), xid in listed, cut.end)
+            self.skips.setdefault(xid, skip)
+
     def add_row(self, value: bytes, place: str = "") -> None:
         """Takes a record of a data topic; tombstones are not wanted.
+
+        Args:
+            value: The record.
+            place: ``topic/partition/offset``.
 
         Raises:
             CertifyError: no change event.
@@ -151,7 +200,10 @@ class History:
         change = self._change(event, table, source.lsn or 0, place)
         if event.transaction is not None:
             xid = _split_id(event.transaction.id, place)[0]
-            self._rows.setdefault(xid, []).extend(self._of_one_key(change))
+            if xid in self.skips and _is_behind(place, self.skips[xid]):
+                self.ignored["rows of transactions that an operator had skipped"] += 1
+            else:
+                self._rows.setdefault(xid, []).extend(self._of_one_key(change))
         elif event.op == "r" and source.lsn is not None:
             self._snapshots.setdefault(source.lsn, {})[table, change.key] = change
             self._taken_ms[source.lsn] = max(source.ts_ms, self._taken_ms.get(source.lsn, 0))
@@ -231,6 +283,15 @@ class History:
 
     def _values(self, table: str, row: dict[str, Any] | None) -> Values | None:
         return None if row is None else tuple([row.get(column) for column in self._columns[table]])
+
+
+def _is_behind(place: str, skip: Skip) -> bool:
+    """Says whether a record came after an operator skipped its transaction, or its END did."""
+    if not skip.has_end:
+        return True
+    topic, partition, offset = place.rsplit("/", 2)
+    ends = dict(enumerate(skip.ends.get(topic, [])))
+    return int(offset) >= ends.get(int(partition), 0)
 
 
 def _without_repeats(changes: list[RowChange]) -> list[RowChange]:

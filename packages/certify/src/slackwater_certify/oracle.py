@@ -13,6 +13,7 @@ from itertools import accumulate, chain, pairwise
 
 from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.committed_states import CommittedStates, DocumentVersions
+from slackwater_certify.history import Skip
 from slackwater_certify.observations import Observations, ReadOutput, describe
 from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
 from slackwater_certify.replay import DocumentKey
@@ -40,6 +41,7 @@ def judge_by_states(
     judging.judge(outputs)
     judging.finish()
     if records.commits:
+        _check_skips(records.commits, committed.skips, observed.findings)
         _add_commit_delays(records.commits, committed.transactions, observed, since_ms)
 
 
@@ -49,6 +51,18 @@ def _peek_claims(outputs: Iterator[ReadOutput]) -> tuple[Iterator[ReadOutput], b
     if first is None:
         return iter(()), False
     return chain([first], outputs), first.output.lsn is not None
+
+
+def _check_skips(commits: Sequence[Commit], skips: Mapping[int, Skip], findings: Findings) -> None:
+    """Compares what commit records say was skipped with what cuts say: readers rely on the former."""
+    listed = {xid for commit in commits for xid in commit.skipped}
+    for xid in sorted(listed - skips.keys()):
+        findings.add(Kind.LOST, f"a commit record says that transaction {xid} was skipped, but no cut does")
+    for xid in sorted(skips.keys() - listed):
+        skip = skips[xid]
+        if any(c.timeline == skip.timeline and c.previous_lsn < skip.lsn <= c.lsn for c in commits):
+            text = f"transaction {xid}, commit {skip.lsn}, was skipped, but no commit record says so"
+            findings.add(Kind.LOST, text)
 
 
 class _CommitCoverage:

@@ -52,6 +52,8 @@ class Commit:
     commit_ts_ms: int
     visible_ms: int
     ranges: tuple[OffsetRange, ...]
+    skipped: tuple[int, ...] = ()
+    """Transactions that it says an operator has skipped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,11 @@ class SourceSpecification:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Table to topic, for tables whose changes a transform sends elsewhere; several may share one."""
 
+    @property
+    def cuts(self) -> str:
+        """Topic with what operators have skipped; only sources of Slackwater have one."""
+        return f"{self.name}.slackwater.cuts"
+
     def topic(self, table: str) -> str:
         """Topic with the changes of a table, ``schema.table``."""
         return self.topics.get(table) or _FORBIDDEN.sub(_underscores, f"{self.name}.{table}")[:_LONGEST_TOPIC]

@@ -24,6 +24,7 @@ class _CommitRecord(msgspec.Struct, gc=False):
     previous_lsn: int
     commit_ts: int
     offsets: dict[str, dict[int, tuple[int, int, int]]]
+    skipped: tuple[int, ...] = ()
 
 
 _COMMITS = msgspec.json.Decoder(_CommitRecord)
@@ -115,7 +116,13 @@ def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
         for partition, (count, first, last) in record.offsets.get(topic, {}).items()
     )
     return Commit(
-        record.timeline, record.commit_lsn, record.previous_lsn, record.commit_ts, visible_ms, ranges
+        record.timeline,
+        record.commit_lsn,
+        record.previous_lsn,
+        record.commit_ts,
+        visible_ms,
+        ranges,
+        record.skipped,
     )
 
 

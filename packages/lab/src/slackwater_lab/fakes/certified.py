@@ -93,6 +93,8 @@ class SourceLog:
     """LSN and time of every commit."""
     states: list[dict[int, Document]] = field(default_factory=lambda: [{}])
     """All documents: before the first commit, after it, after the second, ..."""
+    skipped: dict[int, int] = field(default_factory=dict)
+    """The transactions that an operator has skipped, by commit LSN."""
     _rows: dict[tuple[str, int], Row] = field(default_factory=dict)
     _lsn: int = 1000
     _xid: int = 700
@@ -127,6 +129,27 @@ class SourceLog:
         self.commits.append((self._lsn, time_ms))
         self.states.append(self._documents())
         return self._lsn
+
+    def skip(self, table: str, row_id: int) -> None:
+        """Has an operator skip the newest commit, one of whose rows, a new one, comes only afterwards."""
+        place, records = (f"{self.prefix}.shop.{table}", _bytes({"id": row_id})), self.records
+        number = max(n for n, each in enumerate(records) if (each.topic, each.key) == place)
+        late = records.pop(number)
+        del self._rows[table, row_id]
+        self.states[-1] = self._documents()
+        self.skipped[self._lsn] = self._xid
+        cut = {
+            "v": 2,
+            "source": self.prefix,
+            "timeline": 1,
+            "lsn": self._lsn,
+            "previous": 0,
+            "xids": [self._xid],
+            "lsns": [self._lsn],
+            "end": {f"{self.prefix}.shop.{name}": [len(records)] for name in ("orders", "lines")},
+            "skipped": [self._xid],
+        }
+        records += [Record(f"{self.prefix}.slackwater.cuts", b"", _bytes(cut)), late]
 
     def _change(
         self,
@@ -177,7 +200,8 @@ class RightOutput:
             after = log.states[number]
             changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
             ranges = output._publish_batch(changed, after, lsn, time_ms + 50, offsets)
-            output.commits.append(Commit(1, lsn, previous, time_ms, time_ms + 50, ranges))
+            skipped = tuple(xid for at, xid in log.skipped.items() if previous < at <= lsn)
+            output.commits.append(Commit(1, lsn, previous, time_ms, time_ms + 50, ranges, skipped))
             before, previous = after, lsn
         return output
 
@@ -269,6 +293,7 @@ class Topics:
                 "xid": None,
                 "commit_ts": commit.commit_ts_ms,
                 "offsets": {self.output: ranges},
+                "skipped": commit.skipped,
             }
             producer.produce(f"{self.output}.commits", json.dumps(content), timestamp=commit.visible_ms)
         producer.flush(30)
