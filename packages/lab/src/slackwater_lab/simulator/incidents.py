@@ -307,11 +307,11 @@ class Incidents:
         rng.choice(self._processes.pipelines).kill()
 
     def skip(self, incident: Incident, rng: random.Random) -> None:
-        """An operator lets pass what is not there yet, or decides about a timeline that does not exist."""
+        """An operator lets pass what is not there yet, or decides about another timeline."""
         world = self._world
         if world.committed:
             lsn = rng.choice(world.database.commits[: world.committed]).lsn
-            world.skip_to(lsn, timeline=rng.choice((1, 1, 1, 7)))
+            world.skip_to(lsn, is_elsewhere=rng.choice((False, False, False, True)))
 
     def skip_ahead(self, incident: Incident, rng: random.Random) -> None:
         """An operator decides about commits that sidecars then read at once, together with the decision."""

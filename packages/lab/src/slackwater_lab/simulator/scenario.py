@@ -289,8 +289,6 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     (_F.DROPPED, {_F.SNAPSHOT, _F.TIMELINES}),
     # Groups continue by markers until a cut tells of new partitions, and keys may have moved by then.
     (_F.AGGREGATE, {_F.NEW_PARTITIONS}),
-    # One kind of decision at a time.
-    (_F.TIMELINES, {_F.LOST, _F.SKIPS}),
     # Rows of no commit do not tell which history they are of until the regression behind them was read.
     (_F.TIMELINES, {_F.INCREMENTAL, _F.BLOCKING}),
     # What an old connector has repeated behind the last cut does not say which history it is of.
@@ -347,6 +345,8 @@ def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
     tables = _tables(rng, features)
     transactions = _transactions(rng, features, tables)
     steps = rng.choice((60, 150, 300))
+    restore = _restore(rng, features, tables) if _F.TIMELINES in features else None
+    histories = [transactions] if restore is None else [transactions, restore.transactions]
     return Scenario(
         seed=seed,
         features=features,
@@ -356,8 +356,8 @@ def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
         snapshot_after=rng.randint(0, len(transactions) // 2) if _F.SNAPSHOT in features else None,
         sidecars=2 if _F.TWO_SIDECARS in features else 1,
         steps=steps,
-        lost=_lost(rng, len(transactions) - 1) if _F.LOST in features else None,
-        restore=_restore(rng, features, tables) if _F.TIMELINES in features else None,
+        lost=_lost(rng, min(map(len, histories)) - 1) if _F.LOST in features else None,
+        restore=restore,
         only=tuple(only),
     )
 

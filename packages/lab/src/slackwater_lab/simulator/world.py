@@ -41,6 +41,8 @@ _SECONDS_BETWEEN_SNAPSHOTS = 0.2
 """From the announcement of one to that of the next, at least: as docs/guarantees.md takes for granted."""
 _SECONDS_OF_RESTORE = 60.0
 _LSN_OF_RESTORE = 16
+_NO_TIMELINE = 7
+"""A timeline that no scenario reaches."""
 
 
 class VirtualClock:
@@ -271,11 +273,19 @@ class World:
         if lost is not None:
             self.skip_to(lost.lsn if lost.is_listed else self._newest_lsn())
 
-    def skip_to(self, lsn: int, timeline: int = 1) -> None:
-        """An operator decides that everything up to an LSN may pass."""
+    def skip_to(self, lsn: int, *, is_elsewhere: bool = False) -> None:
+        """An operator decides that everything up to an LSN may pass on the newest timeline.
+
+        Args:
+            lsn: The LSN.
+            is_elsewhere: Whether the decision is about an earlier timeline, or one that does not exist.
+        """
+        timeline = self._decided_timeline
+        if is_elsewhere:
+            timeline = _NO_TIMELINE if timeline == 1 else timeline - 1
         self.note("operator", lambda: f"skips to {lsn} on timeline {timeline}")
-        if timeline == 1:
-            self.oracle.add_skip(lsn, self.readable)
+        if not is_elsewhere:
+            self._era_of(timeline).oracle.add_skip(lsn, self.readable)
         decision = SkipDecision(
             source=SOURCE, timeline=timeline, to_lsn=lsn, wall_ms=self.clock.now_ms, decided_by="operator"
         )
