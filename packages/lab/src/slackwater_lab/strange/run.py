@@ -6,7 +6,7 @@ import json
 import pickle
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -38,11 +38,12 @@ from slackwater.pipeline.batch_task import (
 )
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.connector_check import refuse_unknown_connector
+from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
 from slackwater.pipeline.definition import (
     PipelineDefinition,
     pipeline_definition,
     stage_settings,
+    used_columns,
     view_inputs,
 )
 from slackwater.pipeline.runner import source_options
@@ -52,7 +53,7 @@ from slackwater.protocol import KafkaSettings, RedisSettings, Servers, Slackwate
 from slackwater.sql.catalog import Table
 from slackwater.sql.column_type import TypeKind
 from slackwater.sql.postgres import parse_catalog, pull_schema
-from slackwater_lab.strange.schema import StrangeCase, StrangeTable, make_case
+from slackwater_lab.strange.schema import Knowledge, StrangeCase, StrangeTable, make_case
 from slackwater_sidecar.run import run_sidecar
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus
@@ -74,10 +75,11 @@ class LocalPipeline:
         servers: Where its source is.
         folder: For the checkpoint and the indexes.
         database: The source's.
-        is_connector_known: Whether anybody knows the connector's configuration.
+        properties: The connector's configuration; None if nobody knows it.
 
     Raises:
         ConfigError: Nobody does, and that matters for a view.
+        InputError: Views would be wrong because of the configuration.
     """
 
     def __init__(
@@ -87,9 +89,13 @@ class LocalPipeline:
         folder: Path,
         database: str,
         *,
-        is_connector_known: bool,
+        properties: Mapping[str, str] | None,
     ) -> None:
-        if not is_connector_known:
+        used = used_columns(definition.plan)
+        connector = ConnectorCheck(definition.source, None, None, used, properties or {})
+        connector.look()
+        connector.check()
+        if not connector.is_known:
             refuse_unknown_connector(definition.plan)
         settings = RunSettings(
             servers=servers, checkpoint=str(folder / "checkpoint"), source_database=database
@@ -99,7 +105,7 @@ class LocalPipeline:
         checkpoint = Checkpoint(settings.checkpoint)
         self.catalogue = CatalogueCheck(definition, database, "", checkpoint)
         options = source_options(definition, settings, 1)
-        proof = FormProof.CONFIGURATION if is_connector_known else FormProof.VALUES
+        proof = FormProof.CONFIGURATION if connector.is_known else FormProof.VALUES
         stages = replace(stage_settings(definition), proof=proof)
         self._planner = Planner(options)
         self._position = self._planner.start()
@@ -237,8 +243,8 @@ class StrangeRun:
         except Exception:  # noqa: BLE001 - anything else is the fault that is searched for
             problems = [traceback.format_exc()]
         if problems:
-            known = "known" if case.is_connector_known else "unknown"
-            shown = [*problems[:_SHOWN], f"properties ({known}): {case.properties}", "statements:", *history]
+            properties = f"properties ({case.knowledge}): {case.properties}"
+            shown = [*problems[:_SHOWN], properties, "statements:", *history]
             return StrangeResult(Verdict.FAILED, "\n".join(shown))
         return StrangeResult(Verdict.EQUAL, "")
 
@@ -272,7 +278,7 @@ class _Attempt:
             self._servers,
             self._folder,
             self._stack.postgres.dsn(),
-            is_connector_known=self._case.is_connector_known,
+            properties=None if self._case.knowledge is Knowledge.HIDDEN else self._properties,
         )
         self._ending.callback(pipeline.close)
         if not is_blind:
@@ -320,10 +326,12 @@ class _Attempt:
         else:
             self._history.append("; ".join(statements))
 
-    def _start_connector(self) -> None:
+    @property
+    def _properties(self) -> dict[str, str]:
+        """The configuration of the connector."""
         source, postgres = self._case.schema, self._stack.postgres
         tables = [f"{source}.mark", *(table.full_name for table in self._case.tables)]
-        properties = {
+        return {
             **reading_properties(source, 1_000),
             "database.hostname": "127.0.0.1",
             "database.port": str(postgres.port),
@@ -336,9 +344,12 @@ class _Attempt:
             **topic_properties(source, 2, 1),
             **self._case.properties,
         }
+
+    def _start_connector(self) -> None:
+        source = self._case.schema
         self._ending.callback(self._drop_slot)
         self._ending.callback(self._request, "DELETE", f"/connectors/{source}")
-        status, body = self._request("PUT", f"/connectors/{source}/config", properties)
+        status, body = self._request("PUT", f"/connectors/{source}/config", self._properties)
         if status >= http.client.BAD_REQUEST:
             raise _RefusedError(f"Kafka Connect: {body[:500]!r}")
 
@@ -374,7 +385,7 @@ class _Attempt:
             source=self._case.schema,
             servers=self._servers,
             replication_factor=1,
-            connect_url=self._stack.connect.address if self._case.is_connector_known else None,
+            connect_url=self._stack.connect.address if self._case.knowledge is Knowledge.ASKED else None,
         )
 
         def show(status: SidecarStatus) -> None:
@@ -397,7 +408,7 @@ class _Attempt:
 
     def _view(self, table: Table) -> str:
         """Selects the columns; one that cannot be used is left out mostly, so that not all is refused."""
-        is_strict = self._case.random.random() < 0.1
+        is_strict = self._case.random.random() < 0.03
         columns = ", ".join(
             f'to_base64("{column.name}") AS "{column.name}"'
             if column.type.kind is TypeKind.BYTEA
