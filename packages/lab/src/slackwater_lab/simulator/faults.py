@@ -334,7 +334,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "a sidecar of a new timeline reads the ENDs of the one before",
         resuming,
         "_beginning",
-        edited("offset = max(decided.transaction_offset, known)", "offset = 0"),
+        edited("offset = max(decision.transaction_offset, known)", "offset = 0"),
         ("timelines",),
     ),
     "timelines-begin-again": _fault(
