@@ -1,6 +1,7 @@
 """Settings that promises rest on: what a service sets for its clients does not switch them off."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -141,7 +142,7 @@ def test_a_kept_connection_is_one_connection_until_it_breaks(monkeypatch: pytest
     opened: list[SimpleNamespace] = []
 
     def connect(*_: object, **__: object) -> Any:
-        opened.append(SimpleNamespace(closed=False))
+        opened.append(SimpleNamespace(closed=False, transaction=nullcontext, execute=lambda statement: None))
         opened[-1].close = lambda: setattr(opened[-1], "closed", True)
         return opened[-1]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -20,15 +20,18 @@ LOST_CONNECTION: Final = (
 """Errors that mean that the database cannot be reached or has ended the connection; a new connection may
 succeed. psycopg does not classify time-outs that end a connection as operational errors."""
 
-
-_DURABLE: Final = b"""
-SELECT CASE current_setting('synchronous_commit') WHEN 'off'
-THEN set_config('synchronous_commit', 'on', false) END
-"""
+_DURABLE: Final = (
+    "CASE current_setting('synchronous_commit') WHEN 'off' "
+    "THEN set_config('synchronous_commit', 'on', {}) END"
+)
+DURABLE: Final[LiteralString] = _DURABLE.format("true")
+"""An expression with which the commit of its transaction waits for the disk: a crash of the database must not
+take back what Kafka, or a reader of Kafka, knows."""
+_DURABLE_SESSION: Final[LiteralString] = _DURABLE.format("false")
 
 
 class KeptConnection:
-    """A connection that is opened on demand, and again after it has broken.
+    """A connection that is opened on demand, and again after it has broken. Its commits wait for the disk.
 
     Args:
         connect: A connection string of libpq, for a connection with autocommit; or a function that opens one.
@@ -45,7 +48,7 @@ class KeptConnection:
             psycopg.OperationalError: The database cannot be reached.
         """
         if self._connection is None or self._connection.closed:
-            self._connection = (
+            self._connection = make_durable(
                 psycopg.Connection[Any].connect(self._connect, autocommit=True)
                 if isinstance(self._connect, str)
                 else self._connect()
@@ -63,7 +66,7 @@ def make_durable(connection: Database) -> Database:
     """Returns a new connection whose commits wait for the disk, because Kafka learns of them afterwards."""
     try:
         with connection.transaction():
-            connection.execute(_DURABLE)
+            connection.execute(f"SELECT {_DURABLE_SESSION}".encode())
     except BaseException:
         connection.close()
         raise

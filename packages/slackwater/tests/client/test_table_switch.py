@@ -16,6 +16,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from slackwater.client import NotVisibleError
 from slackwater.client.switched import Switched
@@ -78,6 +79,26 @@ class World:
 def world(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[World]:
     with ExitStack() as opened:
         yield World(postgres_server, tmp_path, opened)
+
+
+def test_a_switch_is_on_disk_also_for_a_role_whose_default_is_not_to_wait(world: World) -> None:
+    """Otherwise a crash of the database would take readers back. Seen to fail without ``ledger.DURABLE``."""
+    name, role = sql.Identifier(world.schema + "_note"), sql.Identifier(world.schema + "_hasty")
+    world.ask("CREATE ROLE {} LOGIN SUPERUSER", role)
+    world.ask("ALTER ROLE {} SET synchronous_commit = off", role)
+    world.ask("CREATE TABLE {} (setting text)", name)
+    world.ask(
+        "CREATE FUNCTION {0}() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN IF session_user = {1} THEN "
+        "INSERT INTO {0} SELECT current_setting('synchronous_commit'); END IF; END $$",
+        name,
+        sql.Literal(world.schema + "_hasty"),
+    )
+    world.ask("CREATE EVENT TRIGGER {0} ON ddl_command_end EXECUTE FUNCTION {0}()", name)
+    world.opened.callback(world.ask, "DROP EVENT TRIGGER {}", name)
+    world.publish(world.old)
+    url = make_conninfo(world.url, user=world.schema + "_hasty")
+    switch_tables(url, world.schema, world.name, timeout=NOW)
+    assert {row[0] for row in world.ask("SELECT setting FROM {}", name)} == {"on"}
 
 
 def test_readers_are_switched_and_switched_back(world: World) -> None:

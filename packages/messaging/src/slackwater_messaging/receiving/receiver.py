@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from slackwater.protocol import Clock, ConfigError, KafkaSettings, SlackwaterError, SystemClock
 from slackwater_messaging.bridge import Bridge, driver_of, in_thread, run_in_thread
-from slackwater_messaging.database import LOST_CONNECTION, KeptConnection, make_durable
+from slackwater_messaging.database import LOST_CONNECTION, KeptConnection
 from slackwater_messaging.errors import TakenOverError
 from slackwater_messaging.group import GroupMember, is_passing
 from slackwater_messaging.message import Place, ReceivedMessage
@@ -106,7 +106,7 @@ class Receiver(Closing):
         self._inbox = inbox
         self._probe = probe
         self._clock: Clock = SystemClock()
-        self._connection = KeptConnection(lambda: make_durable(connect()))
+        self._connection = KeptConnection(connect)
         self._loaded: set[Place] = set()
         self._stop = threading.Event()
         self._maintain_at = self._clock.monotonic()

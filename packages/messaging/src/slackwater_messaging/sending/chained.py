@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 from slackwater.protocol import KafkaSettings, SlackwaterError
-from slackwater_messaging.database import Database, check_whole, database_transaction
+from slackwater_messaging.database import DURABLE, Database, check_whole, database_transaction
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending.kafka import SenderSettings
 from slackwater_messaging.sending.transaction import (
@@ -69,7 +69,9 @@ class ChainedSender(Sender):
             with database_transaction(connection):
                 yield sending
                 check_whole(connection)
-                shown += self._before_commit(sending.messages)
+                if sending.messages:
+                    connection.execute(f"SELECT {DURABLE}".encode())
+                    shown += self._before_commit(sending.messages)
         except BaseException as error:
             self._give_up(error, shown)
             raise
@@ -77,8 +79,6 @@ class ChainedSender(Sender):
 
     def _before_commit(self, messages: list[Message]) -> list[Message]:
         """Writes to Kafka before the database commits; returns the messages that are visible by then."""
-        if not messages:
-            return []
         self._producer.write((message, None) for message in messages)
         self._probe(SendStep.PRODUCED)
         if self._order is CommitOrder.DATABASE_FIRST:

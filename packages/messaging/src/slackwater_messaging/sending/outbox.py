@@ -17,7 +17,7 @@ from psycopg import sql
 
 from slackwater.protocol import ConfigError
 from slackwater_messaging.bridge import driver_of
-from slackwater_messaging.database import Database
+from slackwater_messaging.database import DURABLE, Database
 from slackwater_messaging.message import Message, MessageId, decode_headers, encode_headers, microseconds
 
 LANES: Final = 16
@@ -38,13 +38,11 @@ CREATE TABLE IF NOT EXISTS {table} (
     PRIMARY KEY (lane, id)
 )
 """
-_MESSAGES: Final = """
+_ROWS: Final = """
 FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::text[])
     WITH ORDINALITY AS message(topic, key, value, headers, place)
-WHERE (SELECT CASE current_setting('synchronous_commit') WHEN 'off'
-    THEN set_config('synchronous_commit', 'on', true) END) IS DISTINCT FROM ''
-ORDER BY place
 """
+_MESSAGES: Final = _ROWS + "WHERE (SELECT " + DURABLE + ") IS DISTINCT FROM '' ORDER BY place "  # noqa: S608 - our own words
 """A message may be sent as soon as its transaction is visible, so a crash must not take that back."""
 _SEND: Final = (
     "INSERT INTO {table} (topic, key, value, headers) SELECT topic, key, value, headers::jsonb" + _MESSAGES

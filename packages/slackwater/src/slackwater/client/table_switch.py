@@ -29,6 +29,8 @@ _LOCK_WAIT: Final = "300ms"
 """How long one attempt waits for readers in a transaction, while new readers wait for it. It is shorter than
 PostgreSQL's ``deadlock_timeout``, so that the switch gives way to readers that lock views in another
 order."""
+_SESSION: Final = f"SELECT set_config('lock_timeout', '{_LOCK_WAIT}', true), {ledger.DURABLE}"
+"""Readers that have seen the switch do not go back to the earlier pipeline after a crash of the database."""
 _SCHEMAS: Final = """
 SELECT schemaname FROM pg_views WHERE viewname = %s
 AND has_table_privilege(format('%%I.%%I', schemaname, viewname), 'SELECT') ORDER BY schemaname
@@ -121,7 +123,7 @@ def _try_to_switch(
 def _switched(
     database: Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
 ) -> Switched:
-    database.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_WAIT)))
+    database.execute(_SESSION)
     # If two processes switch at once, the second one sees the result of the first.
     database.execute("SELECT pg_advisory_xact_lock(hashtext('slackwater'), hashtext(%s))", (schema,))
     database.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))

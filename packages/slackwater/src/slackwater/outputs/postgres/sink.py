@@ -51,8 +51,7 @@ _SIGN_OF_LIFE_SECONDS: Final = 5
 _SESSION: Final = (
     "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false), "
     "set_config('IntervalStyle', 'postgres', false), set_config('client_encoding', 'UTF8', false), "
-    "CASE current_setting('synchronous_commit') WHEN 'off' "
-    "THEN set_config('synchronous_commit', 'on', false) END"
+    + ledger.DURABLE
 )
 """Values of documents are read in the form in which they are written, and committed data is durable."""
 
