@@ -55,8 +55,8 @@ CAUSES = {
 }
 """What the doctor says, in the words of the others."""
 
-Asked = Mapping[str, frozenset[str]]
-"""Who is named, by place."""
+Asked = Mapping[str, tuple[frozenset[str], float]]
+"""Who is named, and when the answer came, by place."""
 CHECKED = frozenset({"connector", "connect", "database", "kafka"})
 """Whom `connector check` asks."""
 _IN_WORDS = {
@@ -72,14 +72,14 @@ _IN_WORDS = {
 """What an error or a finding in words is about; the first that is in it counts."""
 
 
-def _said(command: tuple[str, ...]) -> str:
-    """What a command says, whatever its exit code; its log counts only if it has nothing else to say."""
+def _said(command: tuple[str, ...]) -> tuple[str, float]:
+    """What a command says, and when, whatever its exit code; its log counts only if it says nothing else."""
     out, err = TextIOWrapper(BytesIO(), "utf-8"), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         run([*command])
     out.flush()
     out.seek(0)
-    return out.read() or err.getvalue()
+    return out.read() or err.getvalue(), SystemClock().monotonic()
 
 
 @dataclass
@@ -137,8 +137,14 @@ class Cluster:
         commands = {name: (name, "--json") for name in ("status", "delay", "doctor")}
         said = {name: self.asking.submit(_said, command) for name, command in commands.items()}
         checked = self.asking.submit(_said, ("connector", "check", "--schema", "inventory"))
-        found = {"page": self.on_the_page(), "connector check": self.checked(checked.result())}
-        return found | {name: self.judged(answer.result()) for name, answer in said.items()}
+        found = {"page": (self.on_the_page(), SystemClock().monotonic())}
+        for name, answer, judge in [
+            ("connector check", checked, self.checked),
+            *((name, answer, self.judged) for name, answer in said.items()),
+        ]:
+            text, at = answer.result()
+            found[name] = judge(text), at
+        return found
 
     def wait_for(self, names: frozenset[str]) -> None:
         """Waits until every place names exactly these; at no place anybody else may be named meanwhile."""
@@ -146,11 +152,18 @@ class Cluster:
         began, seconds = clock.monotonic(), NAMED_SECONDS if names else SECONDS
         wanted = dict.fromkeys(("status", "delay", "doctor", "page"), names)
         wanted |= {"connector check": names & CHECKED}
-        while (asked := self.ask()) != wanted:
-            self.ever.update((place, who) for place, found in asked.items() for who in found)
+        after: dict[str, float] = {}
+        while after.keys() != wanted.keys():
+            asked = self.ask()
+            for place, (found, at) in asked.items():
+                if found == wanted[place]:
+                    after.setdefault(place, round(at - began, 1))
+                else:
+                    after.pop(place, None)
+                    self.ever.update((place, who) for who in found)
             assert clock.monotonic() - began < seconds, (asked, self.evidence[-20:])
             pause.wait(0.2)
-        _log.info("%s named everywhere after %.1f s", sorted(names), clock.monotonic() - began)
+        _log.info("%s named after seconds: %s", sorted(names), after)
 
     def incident(
         self, title: str, name: str, stop: Callable[[], Any], mend: Callable[[], Any] | None = None

@@ -24,6 +24,8 @@ MARKERS_INTERVAL = timedelta(milliseconds=50)
 """Least time between two publications of the markers of all partitions: there may be thousands."""
 _REST_FACTOR = 4
 """After a failure or repair, the store is left alone for this multiple of its duration."""
+_LONGEST_REST_SECONDS = 1.5
+"""The longest rest after a failure. Commands wait three seconds for a report when Redis is back."""
 _FIRST_STEP = 8
 """How many offsets of the log are read back at first, then twice as many each time: cuts may be large."""
 _RESTORED_TRANSACTIONS = 100_000
@@ -163,6 +165,7 @@ class RedisMirror:
             if self.error is None:
                 logger.warning("Redis is unavailable: %s", error, extra={"source": self._source})
             self._rest_after(asked_at)
+            self._rests_until = min(self._rests_until, self._clock.monotonic() + _LONGEST_REST_SECONDS)
             self._is_behind, self.error = True, str(error)
 
     def _rest_after(self, began_at: float) -> None:

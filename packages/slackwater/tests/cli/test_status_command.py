@@ -18,6 +18,7 @@ from slackwater.protocol import (
     OpenTransaction,
     PublishedCut,
     SlotReport,
+    SystemClock,
     TaskReport,
     epoch_ms,
 )
@@ -56,7 +57,7 @@ def store() -> InMemoryMarkerStore:
     return store
 
 
-class Hurried:
+class Hurried(SystemClock):
     """A clock by which ten seconds pass whenever it is read."""
 
     def __init__(self) -> None:
@@ -73,11 +74,13 @@ def nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class YoungStore(InMemoryMarkerStore):
-    """A Redis that has started over: a sidecar reports to it after two questions."""
+    """A Redis that has started over, or was silent: a sidecar reports to it after two questions."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_old_report: bool = False) -> None:
         super().__init__()
         self.questions = 0
+        if has_old_report:
+            self.set_status("inv", running())
 
     def status(self, source: str) -> FrontierStatus | None:
         self.questions += 1
@@ -214,17 +217,20 @@ def test_the_exit_code_says_it_too(
     assert "pipelines: not shown, because --bootstrap is not set" in capsys.readouterr().out
 
 
-def test_a_redis_that_begins_anew_is_asked_until_the_sidecar_has_reported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("has_old_report", [False, True])
+def test_a_redis_that_is_back_is_asked_until_the_sidecar_has_reported(
+    has_old_report: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = YoungStore()
+    store = YoungStore(has_old_report=has_old_report)
     monkeypatch.setattr(store, "close", lambda: None, raising=False)
     monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: store)
-    monkeypatch.setattr(signs, "SystemClock", lambda: SimpleNamespace(monotonic=lambda: 0.0))
+    clock = SimpleNamespace(monotonic=lambda: 0.0, now=SystemClock().now)
+    monkeypatch.setattr(signs, "SystemClock", lambda: clock)
     assert main.run(["status", "--source", "inv", "--redis-url", "redis://h:1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["causes"] == []
-    (found,) = signs.read_signs(YoungStore(), ["inv"])
+    (found,) = signs.read_signs(YoungStore(has_old_report=has_old_report), ["inv"])
     assert found.status is not None
+    assert found.status.wall_ms > NOW_MS
     assert found.status.sidecar == "host/7"
 
 
@@ -245,19 +251,20 @@ def test_the_page_waits_for_a_sidecar_once_and_again_after_redis_was_away(
     asked: list[list[str]] = []
 
     def read_signs(_: object, __: object, silent: Container[str]) -> list[SourceSigns]:
-        asked.append([name for name in ("away", "heard", "silent") if name in silent])
+        asked.append([name for name in ("away", "heard", "silent", "old") if name in silent])
         return []
 
     monkeypatch.setattr(signs, "read_signs", read_signs)
     monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: SimpleNamespace(close=lambda: None))
     before = [
         SourceSigns(source="away", redis_error="refused"),
-        SourceSigns(source="heard", status=running()),
+        SourceSigns(source="heard", status=replace(running(), wall_ms=epoch_ms(SystemClock().now()))),
         SourceSigns(source="silent"),
+        SourceSigns(source="old", status=running()),
     ]
     settings = Settings(redis=RedisSection(url="redis://h:1"))
     signs.signs_of_topology(settings, make_topology([], {}, NOW_MS), before)
-    assert asked == [["silent"]]
+    assert asked == [["silent", "old"]]
 
 
 @pytest.mark.usefixtures("nothing_is_waited_for")

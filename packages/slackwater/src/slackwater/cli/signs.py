@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import TypeVar
 
 from slackwater.command.invocation import redis_settings
-from slackwater.control import DelayCause, SourceSigns, Topology
+from slackwater.control import DelayCause, SourceSigns, Topology, sidecar_absence
 from slackwater.cuts import FrontierStatus, MarkerStore, MarkerStoreUnavailableError, RedisMarkerStore
-from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol import Clock, SystemClock, epoch_ms
 from slackwater.settings.model import Settings
 
 _SETTLES_WITHIN = timedelta(seconds=3)
@@ -38,13 +38,22 @@ def settled(
 def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
     """Returns the newest report of a source's sidecar; None if there is none within three seconds.
 
-    A restarted Redis is empty until the next report of a sidecar, which is not at fault.
+    A restarted Redis is empty until the next report of a sidecar, and one that was silent has an old report. The
+    sidecar is not at fault.
 
     Raises:
         MarkerStoreUnavailableError: the store is away.
     """
-    pause = threading.Event().wait
-    return settled(lambda: store.status(source), lambda said: said is not None, SystemClock(), pause)
+    clock = SystemClock()
+
+    def is_settled(said: FrontierStatus | None) -> bool:
+        return not _is_absent(SourceSigns(source=source, status=said), clock)
+
+    return settled(lambda: store.status(source), is_settled, clock, threading.Event().wait)
+
+
+def _is_absent(signs: SourceSigns, clock: Clock) -> bool:
+    return bool(sidecar_absence(signs, epoch_ms(clock.now())))
 
 
 def read_signs(
@@ -55,7 +64,7 @@ def read_signs(
     Args:
         store: Where to ask.
         sources: The sources that sidecars follow.
-        silent: Sources that are not waited for, because their sidecars had not reported the last time.
+        silent: Sources that are not waited for, because their sidecars were absent the last time.
     """
     for source in sources:
         try:
@@ -78,7 +87,8 @@ def signs_of_topology(
     """
     if settings.redis.url is None:
         return ()
-    silent = {signs.source for signs in before if not (signs.status or signs.redis_error)}
+    clock = SystemClock()
+    silent = {each.source for each in before if not each.redis_error and _is_absent(each, clock)}
     redis = redis_settings(settings, "where sidecars report")
     with closing(
         RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
