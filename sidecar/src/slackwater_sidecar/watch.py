@@ -50,8 +50,7 @@ _NEWS_MS = 4_000
 _TIMEOUT = timedelta(seconds=2)
 """The longest time that one question may take: a stop waits for it, and faults are named within ten s."""
 _LONGEST_LOOK_SECONDS = 3.0
-"""The longest time for all questions to the database, each of which may take :data:`_TIMEOUT`. One that hangs
-is reported after the next look, within nine seconds."""
+"""The longest time for all questions to the database. If it hangs, the next look says so for sure."""
 _LOOKS_PER_FINDING = 5
 _LOOKS_THAT_COUNT = 3
 """What is the same in this many checks does not pass by itself."""

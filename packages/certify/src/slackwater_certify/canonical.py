@@ -28,6 +28,8 @@ from duckdb.sqltypes import DuckDBPyType
 
 Canonical = Any
 """None, int, float, Decimal, str, or a tuple of such."""
+Document = tuple[Canonical, ...]
+"""The values of a view's columns."""
 Read = Callable[[Any], Canonical]
 
 _INTEGERS = frozenset({
@@ -97,7 +99,7 @@ class DocumentReader:
         self._reads = [(column.name, column.shape.read) for column in columns]
         self._key_positions = [self.columns.index(column) for column in self.key]
 
-    def document(self, value: Mapping[str, Any]) -> tuple[Canonical, ...]:
+    def document(self, value: Mapping[str, Any]) -> Document:
         """Returns the canonical document. Columns that the view does not have are left out.
 
         Raises:
@@ -110,7 +112,7 @@ class DocumentReader:
                 raise UnreadableValueError(f"key column {self.columns[position].name} is missing")
         return found
 
-    def key_of(self, document: tuple[Canonical, ...]) -> tuple[Canonical, ...]:
+    def key_of(self, document: Document) -> tuple[Canonical, ...]:
         """Returns the key of a canonical document."""
         return tuple([document[position] for position in self._key_positions])
 
@@ -130,7 +132,7 @@ class DocumentReader:
             raise UnreadableValueError(f"not a key: {value!r}")
         return tuple(column.shape.read(part) for column, part in zip(self.key, parts, strict=True))
 
-    def numbers(self, document: tuple[Canonical, ...]) -> dict[str, Decimal]:
+    def numbers(self, document: Document) -> dict[str, Decimal]:
         """Returns the numbers in a document by their path.
 
         Those of a list's elements are added up; integers in lists are left out, since most are identifiers.
@@ -149,7 +151,7 @@ def distance(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> Decima
     return max(gaps, default=zero)
 
 
-def digest(document: tuple[Canonical, ...]) -> bytes:
+def digest(document: Document) -> bytes:
     """Sixteen bytes that stand for a canonical document."""
     return blake2b(repr(document).encode(), digest_size=16).digest()
 

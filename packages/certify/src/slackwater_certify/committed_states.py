@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from slackwater_certify.canonical import digest
+from slackwater_certify.canonical import Document, digest
 from slackwater_certify.errors import CertifyConfigError
-from slackwater_certify.evaluation import Document, VersionedTables
+from slackwater_certify.evaluation import VersionedTables
 from slackwater_certify.history import History, Skip
 from slackwater_certify.kafka import existing, place_of, read_topics
 from slackwater_certify.replay import DocumentKey, Replay, row_keys

@@ -13,12 +13,10 @@ from duckdb.sqltypes import DuckDBPyType
 from psycopg import sql
 from psycopg.types.string import TextLoader
 
-from slackwater_certify.canonical import Canonical, UnreadableValueError, digest, kind_of, shape_of
+from slackwater_certify.canonical import Document, UnreadableValueError, digest, kind_of, shape_of
 from slackwater_certify.errors import CertifyConfigError, keyless_identity, unreadable
 from slackwater_certify.replay import DocumentKey, RowIntervals
 from slackwater_certify.view import Table, View, connect, quoted
-
-Document = tuple[Canonical, ...]
 
 
 class VersionedTables:

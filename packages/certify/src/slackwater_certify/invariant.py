@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -37,7 +38,6 @@ class InvariantJudge:
         self._invariants = specification.invariants
         self._batch: list[tuple[Output, str]] = []
         self._kept: list[_Kept] = []
-        self._connection = connect()
         fields = {column.name: str(column.type) for column in reader.columns}
         self._structure = msgspec.json.encode(fields).decode()
         self._nested = {column.name for column in reader.columns if column.shape.children}
@@ -52,7 +52,13 @@ class InvariantJudge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        if "_connection" in self.__dict__:
+            self._connection.close()
+
+    @cached_property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        """Opened for the first document or state that is judged."""
+        return connect()
 
     def judge(self, outputs: Iterable[Output]) -> Iterator[Output]:
         """Passes outputs on and judges them."""

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from slackwater_certify.canonical import Canonical, DocumentReader, UnreadableValueError, digest
+from slackwater_certify.canonical import Document, DocumentReader, UnreadableValueError, digest
 from slackwater_certify.certificate import Delays, Findings, Kind, TimeBucket
 from slackwater_certify.output import Output
 from slackwater_certify.replay import DocumentKey
@@ -12,8 +12,6 @@ from slackwater_certify.replay import DocumentKey
 MAX_BUCKETS = 48
 MAX_KEPT_WRONG = 10_000
 """Wrong documents that are kept in full to measure how wrong they are."""
-
-Document = tuple[Canonical, ...]
 
 
 @dataclass(frozen=True, slots=True)

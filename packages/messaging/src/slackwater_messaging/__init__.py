@@ -1,7 +1,6 @@
 """Sends and receives messages in one transaction with a database, over psycopg and confluent-kafka."""
 
 from slackwater_messaging.audit import AuditReport, AuditWindow, audit_messages, id_finder
-from slackwater_messaging.errors import FencedError
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending import (
     CapturedOutbox,
@@ -32,7 +31,6 @@ __all__ = [
     "ChainedSender",
     "CommitOrder",
     "DeliveryListener",
-    "FencedError",
     "HalfCommittedError",
     "InDoubtError",
     "Message",

@@ -21,13 +21,14 @@ LOST_CONNECTION: Final = (
 succeed. psycopg does not classify time-outs that end a connection as operational errors."""
 
 _DURABLE: Final = (
-    "CASE current_setting('synchronous_commit') WHEN 'off' "
-    "THEN set_config('synchronous_commit', 'on', {}) END"
+    "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), {})"
 )
 DURABLE: Final[LiteralString] = _DURABLE.format("true")
-"""An expression with which the commit of its transaction waits for the disk: a crash of the database must not
-take back what Kafka, or a reader of Kafka, knows."""
+"""The commit of its transaction waits for the disk: a crash must not take back what readers of Kafka know."""
 _DURABLE_SESSION: Final[LiteralString] = _DURABLE.format("false")
+
+
+IDLE_FIRST: Final = "commit or roll back first, and do all work of the new transaction inside the with block"
 
 
 class KeptConnection:
@@ -81,8 +82,7 @@ def check_idle(connection: Database) -> None:
     """
     status = connection.info.transaction_status
     if status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-        hint = "commit or roll back first, and do all work of the new transaction inside the with block"
-        raise ConfigError(f"the connection already has an open transaction ({status.name})", hint)
+        raise ConfigError(f"the connection already has an open transaction ({status.name})", IDLE_FIRST)
 
 
 def check_whole(connection: Database) -> None:

@@ -3,7 +3,7 @@
 ::
 
     StateError
-    ├── FencedError         another process uses the name; what this one did was rolled back
+    ├── OvertakenError      of the protocol: another process uses the name, and Kafka has rolled back
     ├── TakenOverError      another process has received messages of this batch
     └── HalfCommittedError  one side has committed, and the other one has not
     UnavailableError
@@ -24,13 +24,6 @@ WRITING: Final = NeededRights(
     on_group="Read on the consumer's group",
     on_id="Write on its transactional id",
 )
-
-
-class FencedError(StateError):
-    """Another process uses the name of this sender, relay or processor, or a transaction took too long.
-
-    Kafka has rolled the transaction back.
-    """
 
 
 class TakenOverError(StateError):

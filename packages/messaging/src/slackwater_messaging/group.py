@@ -8,7 +8,15 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, Retry, is_transient, kafka_error
+from slackwater.kafka.retry import (
+    ABSENT_CODES,
+    OUT_OF_RANGE_CODES,
+    Retry,
+    await_topic,
+    code_of,
+    is_transient,
+    kafka_error,
+)
 from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
 from slackwater_messaging.errors import READING
 from slackwater_messaging.message import Place, ReceivedMessage
@@ -102,7 +110,8 @@ class GroupMember:
         """Fills an empty batch with available messages; waits for the first one for up to ``seconds``.
 
         Raises:
-            StateError: The next record is no longer in Kafka, or a topic does not exist.
+            StateError: The next record is no longer in Kafka, or a topic does not exist and was not created
+                within a few seconds.
             UnavailableError: Kafka rejects the request.
         """
         if self.batch:
@@ -243,12 +252,22 @@ class GroupMember:
             hint = "records were deleted, or the topic was recreated; set the group's offset to continue"
             raise StateError(f"{problem}: {error.str()}", hint)
         if error.code() in ABSENT_CODES:
-            raise StateError(f"topic {message.topic()} does not exist", "create it, or correct its name")
-        if not is_transient(error):
+            self._await(message.topic() or "")
+        elif not is_transient(error):
             problem = f"group {self._group}: reading failed: {error.str()}"
             hint = READING.advice(error) or "check the address, and the rights of the client's user"
             raise UnavailableError(problem, hint)
-        self._reading.note(error)
+        else:
+            self._reading.note(error)
+
+    def _await(self, topic: str) -> None:
+        try:
+            await_topic(self._consumer, topic)
+        except KafkaException as error:
+            if code_of(error) in ABSENT_CODES:
+                hint = "create it, or correct its name"
+                raise StateError(f"topic {topic} does not exist", hint) from error
+            raise
 
 
 def as_received(message: KafkaMessage) -> ReceivedMessage:

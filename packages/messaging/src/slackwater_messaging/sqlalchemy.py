@@ -16,10 +16,7 @@
 """
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import (
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -29,7 +26,7 @@ from sqlalchemy.orm import Session
 
 from slackwater.protocol import ConfigError
 from slackwater_messaging.bridge import driver_of
-from slackwater_messaging.database import Database
+from slackwater_messaging.database import IDLE_FIRST, Database
 from slackwater_messaging.receiving.receipt import Receipt, as_key
 from slackwater_messaging.receiving.table import TableInbox
 from slackwater_messaging.sending.pool import SenderPool
@@ -64,9 +61,7 @@ def session_transaction(sender: AnySender, session: Session) -> Iterator[Sending
         ConfigError: The session has an open transaction, or uses another driver.
         SlackwaterError: The same errors as the sender's ``transaction``.
     """
-    if session.in_transaction():
-        hint = "commit or roll back first, and do all work of the new transaction inside the with block"
-        raise ConfigError("the session already has an open transaction", hint)
+    _check_idle(session)
     try:
         with sender.transaction(connection_of(session)) as sending:
             yield sending
@@ -119,9 +114,7 @@ async def async_session_transaction(
         ConfigError: The session has an open transaction, or uses another driver.
         SlackwaterError: The same errors as the sender's ``transaction_async``.
     """
-    if session.in_transaction():
-        hint = "commit or roll back first, and do all work of the new transaction inside the with block"
-        raise ConfigError("the session already has an open transaction", hint)
+    _check_idle(session)
     try:
         level = await _let_begin(session)
         async with sender.transaction_async(await _driver_connection(session)) as sending:
@@ -133,6 +126,11 @@ async def async_session_transaction(
         await session.rollback()
         raise
     await session.commit()  # The database has committed already; this only ends the session's transaction.
+
+
+def _check_idle(session: Session | AsyncSession) -> None:
+    if session.in_transaction():
+        raise ConfigError("the session already has an open transaction", IDLE_FIRST)
 
 
 async def _let_begin(session: AsyncSession) -> str | None:

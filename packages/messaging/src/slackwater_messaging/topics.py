@@ -77,12 +77,9 @@ def explained(what: str) -> Iterator[None]:
             raise StateError(
                 f"{what} failed: the topic does not exist", "create it, or correct its name"
             ) from error
-        raise _unavailable(what, found or KafkaError(KafkaError._FAIL, str(error))) from error  # noqa: SLF001
-
-
-def _unavailable(what: str, error: KafkaError) -> UnavailableError:
-    hint = READING.advice(error) or (
-        "check that the brokers are up and reachable; a transaction that stays open is hanging: see "
-        "docs/runbooks.md#readers-stand-still"
-    )
-    return UnavailableError(f"{what} failed: {error.str()} ({error.name()})", hint)
+        known = found or KafkaError(KafkaError._FAIL, str(error))  # noqa: SLF001
+        hint = READING.advice(known) or (
+            "check that the brokers are up and reachable; a transaction that stays open is hanging: see "
+            "docs/runbooks.md#readers-stand-still"
+        )
+        raise UnavailableError(f"{what} failed: {known.str()} ({known.name()})", hint) from error

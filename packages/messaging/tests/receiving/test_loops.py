@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
-from slackwater_messaging import FencedError, Message, SenderSettings
+from slackwater.protocol import ConfigError, KafkaSettings, OvertakenError, StateError, UnavailableError
+from slackwater_messaging import Message, SenderSettings
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import (
     ProcessorStep,
@@ -269,7 +269,7 @@ def test_who_was_fenced_is_told_so_and_not_that_another_attempt_may_succeed(
     writer: _Transactions, code: int
 ) -> None:
     for refusal in (KafkaError(code, fatal=True), KafkaError(code, txn_requires_abort=True)):
-        with pytest.raises(FencedError, match="another process uses the same name"):
+        with pytest.raises(OvertakenError, match="another process uses the same name"):
             write(writer, refusal=refusal)
 
 

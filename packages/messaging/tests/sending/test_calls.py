@@ -10,13 +10,19 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater.protocol import ConfigError, KafkaSettings, SlackwaterError, StateError, UnavailableError
+from slackwater.protocol import (
+    ConfigError,
+    KafkaSettings,
+    OvertakenError,
+    SlackwaterError,
+    StateError,
+    UnavailableError,
+)
 from slackwater.protocol.keys import outcome_topic
 from slackwater_lab.fakes.topics import FlakyConsumer
 from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
-    FencedError,
     Message,
     Outbox,
     PollingRelay,
@@ -529,9 +535,9 @@ LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 @pytest.mark.parametrize(
     ("code", "expected", "hint"),
     [
-        (KafkaError._FENCED, FencedError, "another process uses the same name"),  # noqa: SLF001
-        (KafkaError.PRODUCER_FENCED, FencedError, "another process uses the same name"),
-        (KafkaError.INVALID_PRODUCER_EPOCH, FencedError, "longer than its time-out"),
+        (KafkaError._FENCED, OvertakenError, "another process uses the same name"),  # noqa: SLF001
+        (KafkaError.PRODUCER_FENCED, OvertakenError, "another process uses the same name"),
+        (KafkaError.INVALID_PRODUCER_EPOCH, OvertakenError, "longer than its time-out"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, ConfigError, "create the topic"),
         (KafkaError.MSG_SIZE_TOO_LARGE, ConfigError, "max.message.bytes"),
         (KafkaError.NOT_COORDINATOR, UnavailableError, "check that the brokers are up"),

@@ -18,11 +18,16 @@ from psycopg import sql
 
 from slackwater.cdc.envelope import decode_full_row
 from slackwater.cdc.records.record import Record, bad_input
-from slackwater.client import ChangeTopics, ConsumerSettings, Transaction, TransactionalConsumer
+from slackwater.client import (
+    ChangeTopics,
+    ConsumerSettings,
+    Transaction,
+    TransactionalConsumer,
+    TransactionLostError,
+)
 from slackwater.kafka.retry import KafkaRetry
-from slackwater.protocol import ConfigError, KafkaSettings, UnavailableError
+from slackwater.protocol import ConfigError, KafkaSettings, OvertakenError, UnavailableError
 from slackwater.protocol.keys import HEADER_COMMIT_LSN
-from slackwater_messaging.errors import FencedError
 from slackwater_messaging.message import Message, MessageId, decode_headers, microseconds
 from slackwater_messaging.running import Runner
 from slackwater_messaging.sending.kafka import SenderProducer, SenderSettings
@@ -131,7 +136,7 @@ class CaptureRelay(Runner):
         ConfigError: The name cannot be used.
     """
 
-    passing = FencedError, UnavailableError
+    passing = OvertakenError, TransactionLostError, UnavailableError
 
     def __init__(
         self,

@@ -133,10 +133,6 @@ def decide(connection: Database, producer: SenderProducer) -> dict[str, Outcome]
 
 def finish(connection: Database, gid: str, *, is_commit: bool) -> None:
     """Commits or rolls back a prepared transaction, unless another process has done so."""
-    with autocommit(connection), suppress(psycopg.errors.UndefinedObject):
-        connection.execute(_ending(gid, is_commit=is_commit))
-
-
-def _ending(gid: str, *, is_commit: bool) -> sql.Composed:
     form = "COMMIT PREPARED {}" if is_commit else "ROLLBACK PREPARED {}"
-    return sql.SQL(form).format(sql.Literal(gid))
+    with autocommit(connection), suppress(psycopg.errors.UndefinedObject):
+        connection.execute(sql.SQL(form).format(sql.Literal(gid)))

@@ -12,8 +12,15 @@ from confluent_kafka import Message as Record
 
 from slackwater.kafka.retry import ABSENT_CODES, is_transient
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
-from slackwater.protocol import ConfigError, KafkaSettings, SlackwaterError, StateError, UnavailableError
-from slackwater_messaging.errors import WRITING, FencedError
+from slackwater.protocol import (
+    ConfigError,
+    KafkaSettings,
+    OvertakenError,
+    SlackwaterError,
+    StateError,
+    UnavailableError,
+)
+from slackwater_messaging.errors import WRITING
 from slackwater_messaging.message import HEADER_MESSAGE, Message
 from slackwater_messaging.sending.outbox import SavedMessage
 from slackwater_messaging.topics import quiet
@@ -53,7 +60,7 @@ def failure(what: str, error: KafkaError) -> SlackwaterError:
             "another process uses the same name, or a transaction was open for longer than its time-out; "
             "give each process its own name"
         )
-        return FencedError(problem, hint)
+        return OvertakenError(problem, hint)
     absent = "create the topic, or correct its name" if error.code() in ABSENT_CODES else None
     if advice := absent or WRITING.advice(error):
         return ConfigError(problem, advice)
@@ -63,7 +70,7 @@ def failure(what: str, error: KafkaError) -> SlackwaterError:
 class MessageTransactions(KafkaTransactions):
     """Writes messages in Kafka transactions under a sender's name. Use it from one thread.
 
-    Every method raises :class:`FencedError` if another process has taken over the name,
+    Every method raises :class:`OvertakenError` if another process has taken over the name,
     :class:`ConfigError` for requests that Kafka would reject again, and
     :class:`UnavailableError` for all other failures.
     """

@@ -160,7 +160,10 @@ class Outbox(MessageTable):
     def save(self, connection: Database, messages: Sequence[Message], sender: str) -> list[SavedMessage]:
         """Writes messages that the sender with this name will send itself."""
         cursor = connection.execute(self._sql(_SAVE), [sender, *_parameters(messages)])
-        return self._saved(messages, cursor.fetchall())
+        return [
+            SavedMessage(self._id(number, created_at), message)
+            for message, (number, created_at) in zip(messages, cursor.fetchall(), strict=True)
+        ]
 
     def read(self, connection: Database, sender: str) -> list[SavedMessage]:
         """Returns the saved messages of a sender that were not removed, oldest first."""
@@ -176,7 +179,7 @@ class Outbox(MessageTable):
 
     def remove_own(self, connection: Database, ids: Sequence[MessageId], sender: str) -> bool:
         """Removes rows of a sender in one statement; returns whether other rows of it remain."""
-        row = connection.execute(self._sql(_REMOVE_OWN), self._own(ids, sender)).fetchone()
+        row = connection.execute(self._sql(_REMOVE_OWN), [*_columns(ids), sender]).fetchone()
         return row is not None and bool(row[0])
 
     # --- for relays
@@ -205,16 +208,6 @@ class Outbox(MessageTable):
         pairs = json.loads(headers) if isinstance(headers, str) else headers  # asyncpg returns text
         message = Message(topic=topic, key=key, value=value, headers=decode_headers(pairs))
         return SavedMessage(self._id(number, created_at), message)
-
-    def _saved(self, messages: Sequence[Message], rows: Sequence[Sequence[Any]]) -> list[SavedMessage]:
-        return [
-            SavedMessage(self._id(number, created_at), message)
-            for message, (number, created_at) in zip(messages, rows, strict=True)
-        ]
-
-    @staticmethod
-    def _own(ids: Sequence[MessageId], sender: str) -> list[object]:
-        return [*_columns(ids), sender]
 
 
 def _parameters(messages: Sequence[Message]) -> list[object]:

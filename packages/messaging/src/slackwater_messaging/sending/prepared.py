@@ -7,6 +7,7 @@ after a crash the topic of these records shows the outcome.
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -31,7 +32,8 @@ from slackwater_messaging.sending.transaction import (
 )
 from slackwater_messaging.topics import ensure_compacted_topic
 
-_PREPARED = "PREPARE TRANSACTION"
+_PREPARED: Final = "PREPARE TRANSACTION"
+_PREPARE: Final = "PREPARE TRANSACTION {}"
 
 
 class InDoubtError(UnavailableError):
@@ -77,7 +79,9 @@ class PreparedSender(Sender):
                 if sending.messages:
                     check_whole(connection)
                     self._write(sending.messages, gid)
-                    self._check_prepared(connection.execute(_prepare(gid)).statusmessage)
+                    self._check_prepared(
+                        connection.execute(sql.SQL(_PREPARE).format(sql.Literal(gid))).statusmessage
+                    )
         except BaseException as error:
             self._give_up()
             _explain(error)
@@ -158,10 +162,6 @@ class PreparedSender(Sender):
             raise failed
         self._probe(SendStep.DATABASE_COMMITTED)
         self._is_settled = True
-
-
-def _prepare(gid: str) -> sql.Composed:
-    return sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(gid))
 
 
 def _explain(error: BaseException) -> None:

@@ -38,8 +38,8 @@ def settled(
 def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
     """Returns the newest report of a source's sidecar; None if there is none within three seconds.
 
-    A restarted Redis is empty until the next report of a sidecar, and one that was silent has an old report. The
-    sidecar is not at fault.
+    A restarted Redis is empty until the next report of a sidecar, and one that was silent has an old report.
+    The sidecar is not at fault.
 
     Raises:
         MarkerStoreUnavailableError: the store is away.
@@ -47,13 +47,9 @@ def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
     clock = SystemClock()
 
     def is_settled(said: FrontierStatus | None) -> bool:
-        return not _is_absent(SourceSigns(source=source, status=said), clock)
+        return not sidecar_absence(SourceSigns(source=source, status=said), epoch_ms(clock.now()))
 
     return settled(lambda: store.status(source), is_settled, clock, threading.Event().wait)
-
-
-def _is_absent(signs: SourceSigns, clock: Clock) -> bool:
-    return bool(sidecar_absence(signs, epoch_ms(clock.now())))
 
 
 def read_signs(
@@ -87,8 +83,8 @@ def signs_of_topology(
     """
     if settings.redis.url is None:
         return ()
-    clock = SystemClock()
-    silent = {each.source for each in before if not each.redis_error and _is_absent(each, clock)}
+    now_ms = epoch_ms(SystemClock().now())
+    silent = {each.source for each in before if not each.redis_error and sidecar_absence(each, now_ms)}
     redis = redis_settings(settings, "where sidecars report")
     with closing(
         RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)

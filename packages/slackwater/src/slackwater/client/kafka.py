@@ -24,7 +24,9 @@ from slackwater.kafka.retry import (
     OUT_OF_RANGE_CODES,
     KafkaRetry,
     NeededRights,
+    await_topic,
     check_visible,
+    code_of,
     create_topics,
     is_transient,
     kafka_error,
@@ -37,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 _SECONDS = 30.0
 """How long a request to Kafka is retried while its errors are transient."""
-_NEW_TOPIC_SECONDS = 5.0
-"""How long brokers may deny the topic of a group."""
 _SILENCE_SECONDS = 60.0
 """The time between two lines in the log while brokers do not answer."""
 _QUIET = "2"
@@ -404,28 +404,17 @@ class KafkaMember:
         self._consumer.close()
 
     def _look_again(self) -> None:
-        """Waits for a topic that brokers deny: a new one becomes known to them one after the other.
-
-        librdkafka reports a denial once, and takes the topic up when a list of all topics contains it.
+        """Waits for a topic that brokers deny.
 
         Raises:
             StateError: Brokers have denied the topic for too long.
             UnavailableError: Kafka does not answer.
         """
-        denials = 0
-
-        def ask(seconds: float) -> None:
-            nonlocal denials
-            if self._topic not in self._consumer.list_topics(timeout=seconds).topics:
-                denials += 1
-                raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-
-        what = f"looking up topic {self._topic}"
         try:
-            KafkaRetry(what, _NEW_TOPIC_SECONDS, also=ABSENT_CODES).call(ask)
+            await_topic(self._consumer, self._topic)
         except KafkaException as error:
-            if not denials:  # the last answer may also have been late
-                raise _unavailable(what, error) from error
+            if code_of(error) not in ABSENT_CODES:
+                raise _unavailable(f"looking up topic {self._topic}", error) from error
             raise StateError(
                 f"topic {self._topic} does not exist",
                 "correct the name, or start the process that creates it: the sidecar of a source, or the "

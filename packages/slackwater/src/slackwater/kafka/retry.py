@@ -91,6 +91,8 @@ _LASTING = {
 }
 """What to do about errors that another attempt would meet again."""
 
+NEW_TOPIC_SECONDS = 5.0
+"""How long brokers may deny a topic: a new one becomes known to them one after the other."""
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _QUIET_SECONDS = 1.0
@@ -302,6 +304,28 @@ class KafkaRetry(Retry):
         if self.is_over:
             raise KafkaException(KafkaError(found.code(), self.outcome)) from error
         self.pause()
+
+
+def await_topic(client: Consumer, topic: str) -> None:
+    """Waits until brokers no longer deny the topic of a group, for :data:`NEW_TOPIC_SECONDS` at most.
+
+    librdkafka reports a denial once, and takes the topic up when a list of all topics contains it.
+
+    Raises:
+        KafkaException: There is no such topic (one of :data:`ABSENT_CODES`), or Kafka does not answer.
+    """
+    denial: KafkaException | None = None
+
+    def ask(seconds: float) -> None:
+        nonlocal denial
+        if topic not in client.list_topics(timeout=seconds).topics:
+            denial = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+            raise denial
+
+    try:
+        KafkaRetry(f"looking up topic {topic}", NEW_TOPIC_SECONDS, also=ABSENT_CODES).call(ask)
+    except KafkaException as error:
+        raise denial or error from error  # the last answer may also have been late
 
 
 def _text(error: KafkaError | BaseException | str) -> str:

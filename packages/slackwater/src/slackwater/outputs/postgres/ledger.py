@@ -27,12 +27,9 @@ Database = Connection[tuple[Any, ...]]
 
 LEDGER: Final = "slackwater.ledger"
 TABLES: Final = "slackwater.ledger_tables"
-DURABLE: Final = (
-    "CASE current_setting('synchronous_commit') WHEN 'off' "
-    "THEN set_config('synchronous_commit', 'on', false) END"
+DURABLE: Final = (  # commits wait for the disk: a crash of the database must not take back what readers saw
+    "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)"
 )
-"""An expression with which the session's commits wait for the disk: a crash of the database must not take
-back what readers have seen."""
 
 _LOCK: Final = 0x736C61636B
 """A lock with which runs that begin at the same time create ledger and tables one after the other."""
