@@ -82,8 +82,8 @@ def _old_end_accepted(right: Replacement) -> Replacement:
 
 def _redis_before_log(right: Replacement) -> Replacement:
     def write(self: Any, status: Any) -> None:
-        cuts = enumerate(self._state.cuts_to_write(), self._log.end())
-        self._mirror.put([PublishedCut(cut, offset) for offset, cut in cuts], status, is_whole=True)
+        cuts = enumerate(self.state.cuts_to_write(), self._log.end())
+        self.mirror.put([PublishedCut(cut, offset) for offset, cut in cuts], status, is_whole=True)
         right(self, status)
 
     return write
