@@ -195,7 +195,7 @@ def test_an_end_that_may_stand_below_a_snapshot_is_read_before_it_passes(source:
 
 
 def test_rows_of_an_earlier_run_may_stand_where_none_of_a_snapshot_were_read(source: FedSource) -> None:
-    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=4 * SECOND))
     source.row("a/0", snapshot_row(480, ts_ms=4 * SECOND))
     source.ends = {("s.inv.b", 1): 1}
     assert source.cuts() == []
