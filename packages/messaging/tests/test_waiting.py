@@ -25,7 +25,7 @@ from slackwater_messaging.sending.outbox import SavedMessage
 
 pytestmark = pytest.mark.integration
 LOOK = timedelta(milliseconds=300)
-SECONDS = 90.0
+SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,23 @@ def running(run: Callable[[], None]) -> Iterator[list[BaseException]]:
 def reports(caplog: pytest.LogCaptureFixture) -> Callable[[str], bool]:
     caplog.set_level(logging.WARNING)
     return lambda text: any(text in each.getMessage() for each in list(caplog.records))
+
+
+def test_a_relay_waits_for_a_broker_that_hangs_and_sends_everything_once(
+    broker: KafkaBroker, world: World, reports: Callable[[str], bool]
+) -> None:
+    out, stop = world.topic("out"), threading.Event()
+    world.commit(out, "00")
+    with world.relay(At(SendStep.TAKEN, broker.pause)) as relay, running(lambda: relay.run(stop)) as raised:
+        try:
+            until(lambda: raised or reports(f"relay {world.name}-relay: "))
+        finally:
+            broker.resume()
+        until(lambda: raised or world.values(out))
+        world.commit(out, "01")
+        until(lambda: raised or world.values(out) == ["00", "01"])
+        stop.set()
+    assert (raised, world.values(out)) == ([], ["00", "01"])
 
 
 def test_a_relay_whose_group_has_given_it_up_goes_back_and_sends_everything_once(
