@@ -103,7 +103,7 @@ sys.stdout.write(f"judged: {trial.judge(Path.cwd(), mechanism, quick, mutant, Pa
 
 
 def test_a_mutant_is_planted_in_a_package_that_pytest_loads_for_its_plugin(tmp_path: Path) -> None:
-    module = "packages/slackwater/src/slackwater/pipeline/s3a.py"
+    module = "packages/slackwater/src/slackwater/pipeline/checkpoint.py"
     tests = "packages/slackwater/tests/pipeline/test_s3a.py"
     judged = subprocess.run(
         (sys.executable, "-c", JUDGE, module, tests, str(tmp_path)),

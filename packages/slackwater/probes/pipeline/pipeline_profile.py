@@ -30,14 +30,14 @@ from slackwater.engine.state.log import LogWrite
 from slackwater.engine.state.manifest import SegmentReader
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
-from slackwater.outputs import Emit
+from slackwater.outputs.contract import Emit
 from slackwater.pipeline import RunSettings, load_pipeline
 from slackwater.pipeline.runner import source_options
 from slackwater.pipeline.sinks import make_sink
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
-from slackwater.pipeline.source.packed import IdlePackers, pack_changes
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.position import Position, size_between
+from slackwater.pipeline.source.task import IdlePackers, pack_changes
 from slackwater.protocol import KafkaSettings, Servers
 
 MAX_EVENTS = 200_000

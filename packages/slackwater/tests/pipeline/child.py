@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from slackwater.engine.state.store import ArrowStore
-from slackwater.outputs import Emit, Format, KeyFormat, SinkKind, SinkStep
+from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind, SinkStep
 from slackwater.pipeline import (
     BatchProgress,
     RunSettings,

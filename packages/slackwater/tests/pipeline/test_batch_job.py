@@ -32,7 +32,7 @@ from slackwater.pipeline import batch_job, batch_task
 from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult, collect
 from slackwater.pipeline.batch_task import KnownState, TaskProgram
 from slackwater.pipeline.source.options import SourceOptions
-from slackwater.pipeline.source.packed import IdlePackers
+from slackwater.pipeline.source.task import IdlePackers
 from slackwater.protocol import BatchHeader, KafkaSettings, Servers, SlackwaterError, StateError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog

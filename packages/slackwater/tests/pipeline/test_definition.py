@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from slackwater.engine.settings import Scope
-from slackwater.outputs import Emit, Format, KeyFormat
+from slackwater.outputs.contract import Emit, Format, KeyFormat
 from slackwater.pipeline import ViewOutput, load_pipeline, pipeline_definition
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.settings import revision_checkpoint

@@ -23,7 +23,7 @@ from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
 from slackwater.pipeline.errors import run_overtaken
-from slackwater.pipeline.registration import make_registration
+from slackwater.pipeline.progress import make_registration
 from slackwater.pipeline.runner import PipelineRun
 from slackwater.protocol import (
     NO_SERVERS,
@@ -149,7 +149,7 @@ class Run:
         run = self.new()
         run.check()
         context: Any = self.context
-        run.run(context)
+        run.run(lambda: context)
 
     def fails(self, error: Exception, *, stopping: bool = False) -> None:
         """The loop fails like this, perhaps while the run is to stop."""
@@ -246,7 +246,7 @@ def test_a_run_says_once_why_the_sidecar_publishes_no_cut(run: Run, monkeypatch:
     made = run.new()
     made.check()
     context: Any = run.context
-    made.run(context)
+    made.run(lambda: context)
     said = [step.partition(": ")[2] for step in run.steps if "no further cut of inv" in step]
     assert said == ["no snapshot", "no snapshot", "a fault"]
 
@@ -305,7 +305,7 @@ def proofs_of(run: Run, monkeypatch: pytest.MonkeyPatch, *, is_known_later: bool
     made = run.new()
     made.check()
     context: Any = run.context
-    made.run(context)
+    made.run(lambda: context)
     return found
 
 
@@ -468,7 +468,7 @@ def test_a_name_that_is_taken_in_the_same_moment_is_refused_before_the_output_is
     run.pipelines.register(first)
     context: Any = run.context
     with pytest.raises(StateError, match="'orders' is taken: a pipeline from source crm"):
-        late.run(context)
+        late.run(lambda: context)
     assert run.sink.happened == ["close"]
     assert registered(run) == first
 
@@ -485,7 +485,7 @@ def test_a_run_that_cannot_withdraw_is_refused_all_the_same(
     monkeypatch.setattr(run.pipelines, "forget", away)
     context: Any = run.context
     with pytest.raises(StateError, match="'orders' is taken"):
-        late.run(context)
+        late.run(lambda: context)
     assert run.sink.happened == ["close"]
 
 

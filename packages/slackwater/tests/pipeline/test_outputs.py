@@ -1,6 +1,6 @@
 import pytest
 
-from slackwater.outputs import Format, KeyFormat, SinkKind
+from slackwater.outputs.contract import Format, KeyFormat, SinkKind
 from slackwater.pipeline import ViewOutput
 from slackwater.pipeline.folder import read_outputs
 from slackwater.pipeline.toml_table import TomlTable

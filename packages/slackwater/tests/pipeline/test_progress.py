@@ -10,8 +10,7 @@ import pytest
 from slackwater.control import make_topology
 from slackwater.pipeline import load_pipeline, pipeline_definition
 from slackwater.pipeline import progress as progress_module
-from slackwater.pipeline.progress import BatchProgress, RunReporter
-from slackwater.pipeline.registration import make_registration, with_checkpoint
+from slackwater.pipeline.progress import BatchProgress, RunReporter, make_registration, with_checkpoint
 from slackwater.protocol import (
     PipelineEntry,
     PipelineRegistration,

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.s3a import s3_address
+from slackwater.pipeline.checkpoint import Checkpoint, s3_address
 from slackwater.protocol import ConfigError, UnavailableError
 from slackwater_lab.servers import ObjectStore
 

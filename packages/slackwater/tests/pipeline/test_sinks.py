@@ -3,10 +3,10 @@ from typing import cast
 
 import pytest
 
-from slackwater.outputs import SinkKind
-from slackwater.outputs.kafka import KafkaSink
-from slackwater.outputs.lake import LakeSink
-from slackwater.outputs.postgres import PostgresSink
+from slackwater.outputs.contract import SinkKind
+from slackwater.outputs.kafka.sink import KafkaSink
+from slackwater.outputs.lake.sink import LakeSink
+from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.pipeline import PipelineDefinition, RunSettings, ViewOutput, pipeline_definition
 from slackwater.pipeline.sinks import make_sink, sink_kind
 from slackwater.protocol import ConfigError, KafkaSettings, LakeSettings, PostgresSettings, Servers

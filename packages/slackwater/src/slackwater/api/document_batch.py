@@ -158,7 +158,7 @@ def for_each_document_batch(
     )
     run.check()
     try:
-        run.run(session.sparkContext)
+        run.run(lambda: session.sparkContext)
         return
     except FunctionFailedError as failed:
         error = failed.error

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     )
     from slackwater.pipeline.folder import load_pipeline, read_sql
     from slackwater.pipeline.folder_run import run_folder
-    from slackwater.pipeline.monitor import RunMonitor
+    from slackwater.pipeline.monitor import RunMonitor, batch_spans
     from slackwater.pipeline.progress import BatchProgress
     from slackwater.pipeline.runner import run_pipeline
     from slackwater.pipeline.settings import RunSettings
     from slackwater.pipeline.spark_home import default_class_archives
     from slackwater.pipeline.toml_table import labels_of
-    from slackwater.pipeline.tracing import batch_spans
 
 __all__ = [
     "BatchProgress",
@@ -60,13 +59,12 @@ _NAMES = {
     ),
     "slackwater.pipeline.folder": ("load_pipeline", "read_sql"),
     "slackwater.pipeline.folder_run": ("run_folder",),
-    "slackwater.pipeline.monitor": ("RunMonitor",),
+    "slackwater.pipeline.monitor": ("RunMonitor", "batch_spans"),
     "slackwater.pipeline.progress": ("BatchProgress",),
     "slackwater.pipeline.runner": ("run_pipeline",),
     "slackwater.pipeline.settings": ("RunSettings",),
     "slackwater.pipeline.spark_home": ("default_class_archives",),
     "slackwater.pipeline.toml_table": ("labels_of",),
-    "slackwater.pipeline.tracing": ("batch_spans",),
 }
 
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others

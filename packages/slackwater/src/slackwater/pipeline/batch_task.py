@@ -46,8 +46,7 @@ from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.outputs.formats.form import OutputForm
 from slackwater.pipeline.collector import collector_paused
 from slackwater.pipeline.source.options import SourceOptions
-from slackwater.pipeline.source.packed import IdlePackers
-from slackwater.pipeline.source.task import read_packed
+from slackwater.pipeline.source.task import IdlePackers, read_packed
 from slackwater.protocol import SystemClock
 from slackwater.sql.plan import EnginePlan
 

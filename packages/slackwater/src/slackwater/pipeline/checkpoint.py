@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
 
 import orjson
 
 from slackwater.engine.state.store import DRAFTS, open_store
-from slackwater.pipeline.s3a import S3A, s3_address
 from slackwater.pipeline.spark_conf import given_conf
-from slackwater.protocol import StateError, UnavailableError
+from slackwater.protocol import ConfigError, StateError, UnavailableError
 
 if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
     from slackwater.engine.state.store import ArrowStore, HadoopStore
@@ -37,6 +37,9 @@ FOLDER_HINT = "name a folder in which the user of the run may write"
 _SPARK_QUERY = "metadata"
 """A file that Spark's own queries keep in their checkpoints."""
 _LOCAL = "file:"
+_S3A: Final = "s3a://"
+"""The beginning of Hadoop's addresses in object storage."""
+_S3A_SETTING: Final = "spark.hadoop.fs.s3a."
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Checkpoint:
         Raises:
             ConfigError: Spark's configuration cannot be used.
         """
-        if not self.address.startswith(S3A):
+        if not self.address.startswith(_S3A):
             return self.address
         return s3_address(self.address, {**given_conf(os.environ), **self._spark_conf})
 
@@ -233,3 +236,42 @@ class Checkpoint:
 def listed_changes(changes: Iterable["Change"]) -> str:
     """Returns a readable list of the changes of a pipeline."""
     return "; ".join(f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes)
+
+
+def s3_address(address: str, conf: Mapping[str, str]) -> str:
+    """Returns an address for ``pyarrow.fs``; it contains credentials if the settings do.
+
+    Storage is thus configured once, for Spark; settings that concern how Hadoop's own connector works are
+    not used.
+
+    Args:
+        address: ``s3a://bucket/folder``.
+        conf: Spark settings. Those are used that begin with ``spark.hadoop.fs.s3a.`` or, for this bucket
+            alone, with ``spark.hadoop.fs.s3a.bucket.NAME.``.
+
+    Raises:
+        ConfigError: The settings specify something that an address cannot express.
+    """
+    place = address.removeprefix(_S3A)
+    bucket, slash, rest = place.partition("/")
+
+    def find(name: str) -> str:
+        return (
+            conf.get(f"{_S3A_SETTING}bucket.{bucket}.{name}") or conf.get(f"{_S3A_SETTING}{name}") or ""
+        ).strip()
+
+    if find("session.token"):
+        raise ConfigError(
+            f"checkpoint {address}: fs.s3a.session.token is set, but cannot be part of an address",
+            "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment of "
+            "drivers and executors, and remove fs.s3a.access.key, .secret.key and .session.token",
+        )
+    access, secret = find("access.key"), find("secret.key")
+    scheme, _, server = find("endpoint").rpartition("://")
+    if not scheme and find("connection.ssl.enabled").lower() == "false":
+        scheme = "http"
+    query = {"endpoint_override": server, "scheme": scheme, "region": find("endpoint.region")}
+    given = urlencode({name: value for name, value in query.items() if value})
+    credentials = f"{quote(access, safe='')}:{quote(secret, safe='')}@" if access and secret else ""
+    mark = "&" if "?" in rest else "?"
+    return f"s3://{credentials}{bucket}{slash}{rest}{mark if given else ''}{given}"

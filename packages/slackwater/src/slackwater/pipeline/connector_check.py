@@ -17,7 +17,7 @@ from slackwater.cdc.connector import CONNECTOR_HINT, property_findings
 from slackwater.cdc.envelope import decode_full_row
 from slackwater.cuts import RedisMarkerStore
 from slackwater.observe.repeating import Repeating
-from slackwater.outputs import REQUEST_TIMEOUT
+from slackwater.outputs.contract import REQUEST_TIMEOUT
 from slackwater.pipeline.definition import (
     PipelineDefinition,
     columns_out_of_line,

@@ -8,7 +8,7 @@ from pathlib import Path
 from slackwater.cdc.captured import shared_topics
 from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.settings import Scope, StageSettings
-from slackwater.outputs import Emit, Format, KeyFormat, SinkKind
+from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
 from slackwater.protocol import ConfigError, SourceTopics
 from slackwater.protocol.keys import commit_topic, is_reserved_topic
 from slackwater.sql.catalog import Catalog, Column, Table

@@ -36,7 +36,6 @@ from slackwater.pipeline.definition import PipelineDefinition, used_columns
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.progress import RunReporter
-from slackwater.pipeline.registration import make_registration
 from slackwater.pipeline.rights import ask_for_rights, rights_of
 from slackwater.pipeline.runner import missing_table, tables_without_topic
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
@@ -277,15 +276,10 @@ def _outputs(
 def _name(
     definition: PipelineDefinition, settings: RunSettings, checkpoint: Checkpoint, query_id: str | None
 ) -> Iterator[Finding]:
-    registration = make_registration(
-        definition,
-        timeline=settings.timeline,
-        checkpoint=checkpoint.address,
-        calls_function=False,
-        clock=SystemClock(),
-    )
     with _found("name") as found:
-        with closing(RunReporter.connect(registration, settings, SystemClock())) as reporter:
+        with closing(
+            RunReporter.connect(definition, settings, checkpoint.address, SystemClock())
+        ) as reporter:
             reporter.check(query_id, makes_topic=False)
         found.append(Finding("name", Verdict.OK, f"no other checkpoint has the name {definition.name}"))
     yield from found

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slackwater.outputs import Emit
+from slackwater.outputs.contract import Emit
 from slackwater.pipeline import PipelineDefinition, PipelineSql, ViewOutput, table_names
 from slackwater.sql.catalog import Catalog, Table
 from slackwater.sql.plan import (

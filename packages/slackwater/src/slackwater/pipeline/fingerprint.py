@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackwater.outputs import Format, KeyFormat
+from slackwater.outputs.contract import Format, KeyFormat
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, view_inputs
 from slackwater.sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 

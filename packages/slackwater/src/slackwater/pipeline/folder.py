@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Scope
-from slackwater.outputs import Emit, Format, KeyFormat, SinkKind
+from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
 from slackwater.pipeline.definition import (
     HISTORY_SUFFIX,
     SOURCE_TOPIC,

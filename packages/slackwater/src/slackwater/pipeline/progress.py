@@ -1,19 +1,24 @@
 """The progress of a run, batch by batch, and its reports to the cluster."""
 
 import logging
+import os
+import socket
 import threading
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from typing import Final
 
 from slackwater.control import HELD_FOR, KnownRun, holder_of, superseded
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.batch import starting_over
-from slackwater.pipeline.registration import with_checkpoint
-from slackwater.pipeline.settings import RunSettings
+from slackwater.outputs.contract import SinkKind
+from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, stage_inputs
+from slackwater.pipeline.settings import RunSettings, revision_name
 from slackwater.pipeline.source.planner import PlannedCut
 from slackwater.protocol import (
     Clock,
@@ -22,7 +27,10 @@ from slackwater.protocol import (
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
+    RegisteredStage,
+    RegisteredView,
     RunEnd,
+    SourceTopics,
     StageWork,
     StateError,
     epoch_ms,
@@ -30,6 +38,7 @@ from slackwater.protocol import (
     hide,
     secret_options,
 )
+from slackwater.sql.plan import EnginePlan, PublishedView
 
 _REPORT_SECONDS: Final = 1.0
 """The time between two reports while there is news."""
@@ -37,6 +46,8 @@ _SILENT_SECONDS: Final = 3.0
 """The time between two reports while there is no news; after thirty seconds a run counts as vanished."""
 _LONGEST_FAILURE: Final = 2_000
 """The maximum number of characters of a reported error."""
+_FUNCTION: Final = "function"
+"""The kind of an output that passes documents to a function; a folder cannot specify it."""
 
 _log = logging.getLogger(__name__)
 
@@ -117,9 +128,30 @@ class RunReporter:
 
     @classmethod
     def connect(
-        cls, registration: PipelineRegistration, settings: RunSettings, clock: Clock
+        cls,
+        definition: PipelineDefinition,
+        settings: RunSettings,
+        checkpoint: str,
+        clock: Clock,
+        *,
+        calls_function: bool = False,
     ) -> "RunReporter":
-        """Returns a reporter for the Kafka of the settings; nothing is requested yet."""
+        """Returns a reporter for the Kafka of the settings; nothing is requested yet.
+
+        Args:
+            definition: The pipeline.
+            settings: The settings of the run.
+            checkpoint: The address of the checkpoint, without credentials.
+            clock: Provides the time.
+            calls_function: Whether a function receives the documents.
+        """
+        registration = make_registration(
+            definition,
+            timeline=settings.timeline,
+            checkpoint=checkpoint,
+            calls_function=calls_function,
+            clock=clock,
+        )
         kafka = settings.servers.kafka
         log = KafkaPipelineLog(
             kafka.bootstrap, kafka=kafka.options, replication_factor=settings.replication_factor
@@ -297,3 +329,93 @@ def _taken(holder: KnownRun, now_ms: int) -> StateError:
             f"`slackwater pipeline delete {by.pipeline}`. "
         )
     return StateError(problem, hint + starting_over(by.pipeline))
+
+
+def make_registration(
+    definition: PipelineDefinition, *, timeline: int, checkpoint: str, calls_function: bool, clock: Clock
+) -> PipelineRegistration:
+    """Returns the description of a run of this process that begins now, without the id of its checkpoint.
+
+    Args:
+        definition: The pipeline.
+        timeline: The timeline that is read.
+        checkpoint: The address of the checkpoint, without credentials.
+        calls_function: Whether a function receives the documents.
+        clock: Provides the start time.
+    """
+    topics = SourceTopics(definition.source, definition.topics)
+    views = zip(definition.plan.views, definition.outputs, strict=True)
+    return PipelineRegistration(
+        pipeline=definition.name,
+        base_name=definition.name.removesuffix(revision_name("", definition.revision)),
+        revision=definition.revision,
+        owner=definition.owner,
+        source=definition.source,
+        timeline=timeline,
+        emit=str(definition.emit),
+        scope=str(definition.scope),
+        tables={table: topics.data(table) for table in definition.tables},
+        stages=_stages(definition.plan),
+        views=tuple(
+            _view(definition.plan, view, output, calls_function=calls_function) for view, output in views
+        ),
+        query_id="",
+        checkpoint=checkpoint,
+        run=uuid.uuid4().hex,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=version("slackwater"),
+        started_ms=epoch_ms(clock.now()),
+    )
+
+
+def with_checkpoint(registration: PipelineRegistration, query_id: str) -> PipelineRegistration:
+    """Returns the registration of a run with the checkpoint of this id.
+
+    Functions that receive the documents of one pipeline are separate pipelines, so the id is part of their
+    names.
+    """
+    name = registration.pipeline
+    if any(view.kind == _FUNCTION for view in registration.views):
+        name = f"{registration.base_name}/{query_id[:8]}"
+    return replace(registration, pipeline=name, query_id=query_id)
+
+
+def _stages(plan: EnginePlan) -> tuple[RegisteredStage, ...]:
+    level_of = {number: level for level, numbers in enumerate(plan.levels, 1) for number in numbers}
+    earlier: dict[int, list[int]] = {stage.number: [] for stage in plan.stages}
+    for stage in plan.stages:
+        for receiver in stage.receivers:
+            if receiver != stage.number:
+                earlier[receiver].append(stage.number)
+    return tuple(
+        RegisteredStage(
+            number=stage.number,
+            level=level_of[stage.number],
+            key=tuple(dict(stage.labels).get(column.name, column.name) for column in stage.key),
+            tables=_tables(plan, (stage.number,)),
+            stages=tuple(earlier[stage.number]),
+            why=stage.why,
+            identity=stage.identity,
+        )
+        for stage in plan.stages
+    )
+
+
+def _view(
+    plan: EnginePlan, view: PublishedView, output: ViewOutput, *, calls_function: bool
+) -> RegisteredView:
+    is_topic = output.kind is SinkKind.KAFKA and not calls_function
+    return RegisteredView(
+        name=view.name,
+        output=output.name,
+        kind=_FUNCTION if calls_function else str(output.kind),
+        format=str(output.format) if is_topic else "",
+        output_source=output.prefix if output.is_source else "",
+        tables=_tables(plan, view.stages),
+        stages=view.stages,
+    )
+
+
+def _tables(plan: EnginePlan, stages: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(sorted({each.table.full_name for each in stage_inputs(plan, stages)}))

@@ -14,7 +14,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.kafka.retry import kafka_error
-from slackwater.outputs import Emit, SinkKind
+from slackwater.outputs.contract import Emit, SinkKind
 from slackwater.pipeline.definition import PipelineDefinition
 from slackwater.protocol import KafkaSettings, SourceTopics
 from slackwater.protocol.rights import Operation, Resource, Right, pipeline_rights

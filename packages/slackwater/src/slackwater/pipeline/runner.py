@@ -17,9 +17,9 @@ from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.settings import FormProof, Scope, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import history
-from slackwater.outputs import REQUEST_TIMEOUT, Sink, SinkProbe
+from slackwater.outputs.contract import REQUEST_TIMEOUT, Sink, SinkProbe
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs
+from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, is_cancelled, root_cause
 from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import TaskProgram
 from slackwater.pipeline.catalogue_check import CatalogueCheck
@@ -35,13 +35,11 @@ from slackwater.pipeline.definition import (
     stage_settings,
     used_columns,
 )
-from slackwater.pipeline.failure import is_cancelled, root_cause
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.jvm import explain_jvm_end
 from slackwater.pipeline.leases import LeaseHolder
 from slackwater.pipeline.progress import BatchProgress, RunReporter
-from slackwater.pipeline.registration import make_registration
 from slackwater.pipeline.session import starting_spark, with_spark_log
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.sinks import make_sink, output_forms
@@ -131,7 +129,7 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
             run.on_step("starting Spark")
             context = ending.enter_context(starting_spark(definition.name, settings, stop=stop))
         run.check()
-        run.run_when_started(context)
+        run.run(context)
 
 
 class PipelineRun:
@@ -187,7 +185,13 @@ class PipelineRun:
         identity = self._checkpoint.identity()
         query_id = None if identity is None else identity.query_id
         with ExitStack() as unless_checked:
-            self._reporter = self._connect_reporter()
+            self._reporter = RunReporter.connect(
+                self._definition,
+                self._settings,
+                self._checkpoint.store.address,
+                self._clock,
+                calls_function=self._calls_function,
+            )
             unless_checked.callback(self._reporter.close)
             self._reporter.check(query_id)
             with self._stopped_in_order():
@@ -206,28 +210,25 @@ class PipelineRun:
             self._check_catalogue(is_new=identity is None, copied=copied)
             unless_checked.pop_all()
 
-    def run_when_started(self, context: Callable[[], SparkContext]) -> None:
-        """Runs the pipeline when Spark has started, unless the run is stopped before that."""
-        try:
-            started = context()
-        except UnavailableError:
-            self._reporter.close()
-            if not self._stop.is_set():
+    def run(self, context: Callable[[], SparkContext]) -> None:
+        """Takes over the pipeline when Spark has started, runs it, releases it; nothing if it is stopped."""
+        with ExitStack() as unless_run:
+            unless_run.callback(self._reporter.close)
+            try:
+                started = context()
+            except UnavailableError:
+                if self._stop.is_set():
+                    return
                 raise
-            return
-        self.run(started)
-
-    def run(self, context: SparkContext) -> None:
-        """Takes over the pipeline, runs it and releases it; does nothing if it was already stopped."""
-        if self._stop.is_set():
-            self._reporter.close()
-            return
+            if self._stop.is_set():
+                return
+            unless_run.pop_all()
         with self._reporter.reporting_end():
             try:
                 with self._stopped_in_order():
-                    self._run(context)
+                    self._run(started)
             except SPARK_ERRORS as error:
-                self._explain_end_in_spark(context, error)
+                self._explain_end_in_spark(started, error)
 
     @contextmanager
     def _stopped_in_order(self) -> Iterator[None]:
@@ -238,16 +239,6 @@ class PipelineRun:
             if not self._stop.is_set():
                 raise
             _log.warning("the run stops: %s", error)
-
-    def _connect_reporter(self) -> RunReporter:
-        registration = make_registration(
-            self._definition,
-            timeline=self._settings.timeline,
-            checkpoint=self._checkpoint.store.address,
-            calls_function=self._calls_function,
-            clock=self._clock,
-        )
-        return RunReporter.connect(registration, self._settings, self._clock)
 
     def _connect_leases(self) -> LeaseHolder:
         is_of_one_commit = self._definition.scope is Scope.STRICT

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from slackwater.outputs import Sink, SinkKind, SinkProbe
+from slackwater.outputs.contract import Sink, SinkKind, SinkProbe
 from slackwater.outputs.formats.form import OutputForm, output_form
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
 from slackwater.outputs.kafka.debezium import row_type
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
 from slackwater.pipeline.settings import RunSettings
@@ -14,8 +15,8 @@ from slackwater.sql.plan import PublishedView
 from slackwater.sql.postgres import table_statement
 
 if TYPE_CHECKING:
-    from slackwater.outputs.lake import LakeSinkSettings
-    from slackwater.outputs.postgres import PostgresSinkSettings
+    from slackwater.outputs.lake.sink import LakeSinkSettings
+    from slackwater.outputs.postgres.tables import PostgresSinkSettings
 
 
 _DELTA_PLACE: Final = (
@@ -56,19 +57,19 @@ def make_sink(
             return KafkaSink(kafka, probe=probe, clock=clock, waiting=waiting)
         case SinkKind.POSTGRES:
             # Runs without such an output start faster without its library.
-            from slackwater.outputs.postgres import PostgresSink
+            from slackwater.outputs.postgres.sink import PostgresSink
 
             postgres = _postgres_sink_settings(definition, settings)
             return PostgresSink(postgres, probe=probe, clock=clock, waiting=waiting)
         case SinkKind.DELTA:
-            from slackwater.outputs.lake import LakeSink
             from slackwater.outputs.lake.delta import DeltaLake
+            from slackwater.outputs.lake.sink import LakeSink
 
             delta = _lake_sink_settings(definition, settings, settings.servers.delta, _DELTA_PLACE)
             return LakeSink(delta, DeltaLake(delta.lake), probe=probe, clock=clock, waiting=waiting)
         case SinkKind.ICEBERG:
-            from slackwater.outputs.lake import LakeSink
             from slackwater.outputs.lake.iceberg import IcebergLake
+            from slackwater.outputs.lake.sink import LakeSink
 
             iceberg = _lake_sink_settings(definition, settings, settings.servers.iceberg, _ICEBERG_PLACE)
             return LakeSink(iceberg, IcebergLake(iceberg.lake), probe=probe, clock=clock, waiting=waiting)
@@ -159,7 +160,9 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
     Raises:
         ConfigError: No database was given, or a view cannot be a table.
     """
-    from slackwater.outputs import postgres
+    from slackwater.outputs.postgres.columns import table_columns
+    from slackwater.outputs.postgres.tables import OutputTable as PostgresTable
+    from slackwater.outputs.postgres.tables import PostgresSinkSettings
 
     if settings.servers.postgres is None:
         problem = f"pipeline {definition.name!r} publishes to PostgreSQL, but no database is configured"
@@ -169,17 +172,17 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
     for number, (view, output) in enumerate(zip(definition.plan.views, definition.outputs, strict=True)):
         schema, _, name = output.name.rpartition(".")
         outputs.append(
-            postgres.OutputTable(
+            PostgresTable(
                 schema=schema,
                 name=name,
-                columns=postgres.table_columns(view),
+                columns=table_columns(view),
                 key=view.key,
                 view=view.name,
                 keys_move=keys_move(definition.plan, number),
                 history=output.history,
             )
         )
-    return postgres.PostgresSinkSettings(
+    return PostgresSinkSettings(
         pipeline=definition.name,
         outputs=tuple(outputs),
         emit=definition.emit,
@@ -197,7 +200,9 @@ def _lake_sink_settings(
     Raises:
         ConfigError: No lake was given, or a view cannot be a table.
     """
-    from slackwater.outputs.lake import LakeSinkSettings, OutputTable, lake_columns
+    from slackwater.outputs.lake.changes import OutputTable
+    from slackwater.outputs.lake.columns import lake_columns
+    from slackwater.outputs.lake.sink import LakeSinkSettings
 
     if lake is None:
         what, hint = missing

@@ -15,7 +15,7 @@ from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
 from slackwater.engine.pack.table import TablePacker
 from slackwater.engine.payloads import Event, PackedPayload, decode_events
-from slackwater.pipeline.source.packed import IdlePackers, pack_changes
+from slackwater.pipeline.source.task import IdlePackers, pack_changes
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog

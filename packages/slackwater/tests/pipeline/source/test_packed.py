@@ -19,7 +19,7 @@ from slackwater.engine.payloads import (
     decode_events,
 )
 from slackwater.engine.settings import FormProof
-from slackwater.pipeline.source.packed import IdlePackers, pack_changes
+from slackwater.pipeline.source.task import IdlePackers, pack_changes
 from slackwater.protocol import CommittedTransaction
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog

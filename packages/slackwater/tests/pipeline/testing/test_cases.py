@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from slackwater.api import ViewTest
-from slackwater.pipeline.testing.cases import read_cases
+from slackwater.pipeline.testing.cases import read_cases, read_placed
 from slackwater.pipeline.testing.locations import case_files, pipeline_of
-from slackwater.pipeline.testing.placed import read_placed
 from slackwater.protocol import InputError
 
 pytest_plugins = ["pytester"]
