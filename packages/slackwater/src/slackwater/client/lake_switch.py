@@ -13,7 +13,7 @@ from slackwater.client.errors import NotVisibleError, StateNotKeptError
 from slackwater.client.followed import never_switched
 from slackwater.client.lake_views import LakeOutput, translated
 from slackwater.client.snapshot import repeated
-from slackwater.client.switched import Switched, Views, base_name, check_views, place_of_switch
+from slackwater.client.switched import Switch, Switched, Views, base_name
 from slackwater.outputs.lake.table import Lake, SnapshotConflictError
 from slackwater.protocol import Clock, ReaderSwitch, SystemClock, UnavailableError, epoch_ms, from_epoch_ms
 from slackwater.protocol.keys import lake_ledger, lake_readers
@@ -52,9 +52,11 @@ def switch_lake(
             changed.
         UnavailableError: The lake does not answer, or another process switched at the same time.
     """
+    switch = Switch(
+        pipeline=pipeline, revision=revision, views=views, accept_earlier=accept_earlier, source=source
+    )
     clock = SystemClock()
-    look = partial(_try_to_switch, lake, pipeline, revision, views, accept_earlier, source, clock)
-    return repeated(look, timeout, clock)
+    return repeated(partial(_try_to_switch, lake, switch, clock), timeout, clock)
 
 
 def newest_lake_switch(lake: Lake, pipeline: str) -> ReaderSwitch | None:
@@ -93,41 +95,20 @@ def tables_of_readers(lake: Lake, pipeline: str) -> LakeOutput:
 
 
 def _try_to_switch(
-    lake: Lake,
-    pipeline: str,
-    revision: int,
-    views: Views,
-    accept_earlier: bool,
-    source: str | None,
-    clock: Clock,
+    lake: Lake, switch: Switch, clock: Clock
 ) -> Switched | NotVisibleError | StateNotKeptError | UnavailableError:
-    base, new = base_name(pipeline), LakeOutput(lake, pipeline)
+    base = base_name(switch.pipeline)
     table = lake.table(lake_readers(base))
     with translated():
         head = table.load()
         before = None if head is None else _record(base, table.read(head.id))
-    if before is not None:
-        check_views(before.pipeline, before.views, pipeline, views)
-        if before.pipeline == pipeline and before.views == views:
-            found = new.newest()
-            at = before.position if found is None else found.position
-            return Switched(pipeline, at, at)
     old = None if before is None else LakeOutput(lake, before.pipeline)
-    names = () if before is None else [*before.views.values()]
-    place = place_of_switch(old, names, new, [*views.values()], accept_earlier=accept_earlier, source=source)
-    if isinstance(place, NotVisibleError | StateNotKeptError):
-        return place
-    done, found_source = place
-    record = ReaderSwitch(
-        base_name=base,
-        pipeline=pipeline,
-        revision=revision,
-        source=found_source,
-        timeline=done.position.timeline,
-        commit_lsn=done.position.lsn,
-        views=dict(views),
-        switched_ms=epoch_ms(clock.now()),
-    )
+    attempted = switch.attempt(before, old, LakeOutput(lake, switch.pipeline), clock)
+    if not isinstance(attempted, tuple):
+        return attempted
+    done, record = attempted
+    if record is None:
+        return done
     try:
         with translated():
             if head is None:

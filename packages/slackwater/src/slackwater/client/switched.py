@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from slackwater.client.errors import NotVisibleError, StateNotKeptError
 from slackwater.client.snapshot import OfOneSource, PipelineOutput, newest_common, not_visible
-from slackwater.protocol import CommitPosition, ConfigError
+from slackwater.protocol import Clock, CommitPosition, ConfigError, ReaderSwitch, epoch_ms
+
+Views = Mapping[str, str]
+"""The name of the topic or table of each view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,58 +65,90 @@ def check_not_behind(
         )
 
 
-def place_of_switch(
-    old: PipelineOutput | None,
-    old_names: Collection[str],
-    new: PipelineOutput,
-    names: Collection[str],
-    *,
-    accept_earlier: bool,
-    source: str | None,
-) -> tuple[Switched, str] | NotVisibleError | StateNotKeptError:
-    """Finds the commit from which on readers read another revision.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """A switch of the readers of topics or of a lake: from one commit on, they read another revision.
 
-    It is the newest commit at which both revisions can be read. Readers that are past it switch at a later
-    one.
-
-    Args:
-        old: The output that is read now; None: no output yet.
-        old_names: The names of its views.
-        new: The output to read from now on.
-        names: The names of its views.
-        accept_earlier: Whether the new output may be behind.
+    Attributes:
+        pipeline: The name with the revision.
+        revision: The number of the revision.
+        views: The topic or table of each view.
+        accept_earlier: Whether the revision may be behind.
         source: Overrides the source of both outputs; None: their own sources.
-
-    Returns:
-        The switch with the name of the source, or the error if a later attempt may succeed.
-
-    Raises:
-        ConfigError: The outputs have different sources.
     """
-    if source is not None:
-        new = OfOneSource(new, source)
-        old = None if old is None else OfOneSource(old, source)
-    found = new.newest()
-    if found is None:
-        return not_visible(None, new.pipeline, None)
-    if old is None:
-        return Switched(None, None, found.position), found.source
-    seen = old.newest()
-    if seen is None:
-        return not_visible(None, old.pipeline, None)
-    here, there = (seen.source, seen.position), (found.source, found.position)
-    try:
-        if not accept_earlier or seen.source != found.source:
-            check_not_behind(old.pipeline, here, new.pipeline, there)
-        _, common = newest_common({old: list(old_names), new: list(names)})
-    except NotVisibleError as error:
-        return error
-    except StateNotKeptError as error:
-        if not accept_earlier:
+
+    pipeline: str
+    revision: int
+    views: Views
+    accept_earlier: bool
+    source: str | None
+
+    def attempt(
+        self, before: ReaderSwitch | None, old: PipelineOutput | None, new: PipelineOutput, clock: Clock
+    ) -> tuple[Switched, ReaderSwitch | None] | NotVisibleError | StateNotKeptError:
+        """Finds the commit from which on readers read the revision.
+
+        It is the newest commit at which both revisions can be read. Readers that are past it switch at a
+        later one.
+
+        Args:
+            before: The newest switch; None: readers were never switched.
+            old: The output that is read now; None: no output yet.
+            new: The output to read from now on.
+            clock: Provides the time of the switch.
+
+        Returns:
+            The switch with the record to write, which is None if readers were switched to this already; or
+            the error if a later attempt may succeed.
+
+        Raises:
+            ConfigError: The pipeline lacks a view that readers have, or the outputs have different sources.
+        """
+        if before is not None:
+            check_views(before.pipeline, before.views, self.pipeline, self.views)
+            if before.pipeline == self.pipeline and before.views == self.views:
+                found = new.newest()
+                at = before.position if found is None else found.position
+                return Switched(self.pipeline, at, at), None
+        place = self._place(old, () if before is None else [*before.views.values()], new)
+        if isinstance(place, NotVisibleError | StateNotKeptError):
+            return place
+        done, source = place
+        return done, ReaderSwitch(
+            base_name=base_name(self.pipeline),
+            pipeline=self.pipeline,
+            revision=self.revision,
+            source=source,
+            timeline=done.position.timeline,
+            commit_lsn=done.position.lsn,
+            views=dict(self.views),
+            switched_ms=epoch_ms(clock.now()),
+        )
+
+    def _place(
+        self, old: PipelineOutput | None, old_names: Collection[str], new: PipelineOutput
+    ) -> tuple[Switched, str] | NotVisibleError | StateNotKeptError:
+        """Returns the commit with the name of the source."""
+        if self.source is not None:
+            new = OfOneSource(new, self.source)
+            old = None if old is None else OfOneSource(old, self.source)
+        found = new.newest()
+        if found is None:
+            return not_visible(None, new.pipeline, None)
+        if old is None:
+            return Switched(None, None, found.position), found.source
+        seen = old.newest()
+        if seen is None:
+            return not_visible(None, old.pipeline, None)
+        here, there = (seen.source, seen.position), (found.source, found.position)
+        try:
+            if not self.accept_earlier or seen.source != found.source:
+                check_not_behind(old.pipeline, here, new.pipeline, there)
+            _, common = newest_common({old: list(old_names), new: [*self.views.values()]})
+        except NotVisibleError as error:
             return error
-        common = seen.position
-    return Switched(old.pipeline, seen.position, common), found.source
-
-
-Views = Mapping[str, str]
-"""The name of the topic or table of each view."""
+        except StateNotKeptError as error:
+            if not self.accept_earlier:
+                return error
+            common = seen.position
+        return Switched(old.pipeline, seen.position, common), found.source

@@ -12,7 +12,7 @@ from slackwater.client.broker import Broker, ProducerSettings
 from slackwater.client.followed import never_switched, switch_log
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.snapshot import repeated
-from slackwater.client.switched import Switched, Views, base_name, check_views, place_of_switch
+from slackwater.client.switched import Switch, Switched, Views, base_name
 from slackwater.client.topic_views import TopicOutput
 from slackwater.protocol import (
     Clock,
@@ -20,7 +20,6 @@ from slackwater.protocol import (
     ReaderSwitch,
     SystemClock,
     encode_reader_switch,
-    epoch_ms,
 )
 from slackwater.protocol.keys import readers_topic
 
@@ -64,6 +63,9 @@ def switch_topics(
         UnavailableError: Kafka does not answer, or rejects a request.
         OutcomeUnknownError: It is not known whether the switch was committed; call again.
     """
+    switch = Switch(
+        pipeline=pipeline, revision=revision, views=views, accept_earlier=accept_earlier, source=source
+    )
     clock, base = SystemClock(), base_name(pipeline)
     broker = _broker(kafka, base)
     topic = readers_topic(base)
@@ -74,33 +76,10 @@ def switch_topics(
         writer.open()
         before = newest_switch(broker, base, clock)
         new = opened.enter_context(closing(TopicOutput(broker, pipeline, clock)))
-        old = None
-        if before is not None:
-            check_views(before.pipeline, before.views, pipeline, views)
-            if before.pipeline == pipeline and before.views == views:
-                found = new.newest()
-                at = before.position if found is None else found.position
-                return Switched(pipeline, at, at)
-            old = opened.enter_context(closing(TopicOutput(broker, before.pipeline, clock)))
-        names = () if before is None else [before.views[view] for view in before.views]
-
-        done, found_source = repeated(
-            lambda: place_of_switch(
-                old, names, new, [*views.values()], accept_earlier=accept_earlier, source=source
-            ),
-            timeout,
-            clock,
-        )
-        record = ReaderSwitch(
-            base_name=base,
-            pipeline=pipeline,
-            revision=revision,
-            source=found_source,
-            timeline=done.position.timeline,
-            commit_lsn=done.position.lsn,
-            views=dict(views),
-            switched_ms=epoch_ms(clock.now()),
-        )
+        old = opened.enter_context(closing(TopicOutput(broker, before.pipeline, clock))) if before else None
+        done, record = repeated(lambda: switch.attempt(before, old, new, clock), timeout, clock)
+        if record is None:
+            return done
         writer.begin()
         writer.produce(topic, base.encode(), encode_reader_switch(record), [], None)
         writer.flush(lambda: False)
