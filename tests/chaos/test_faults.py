@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import psycopg
 import pytest
 
-from slackwater.outputs import SinkStep
+from slackwater.outputs.contract import SinkStep
 from slackwater_lab.chaos.consumers import APPLIED, GROUPS
 from slackwater_lab.chaos.disturber import Disturber
 from slackwater_lab.chaos.run import ChaosRun, judge, judge_consumers, run_session

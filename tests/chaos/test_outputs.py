@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.outputs import SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater_lab.chaos.run import run_session
 from slackwater_lab.chaos.schedule import output_schedule, text
 from slackwater_lab.chaos.system import System, SystemSettings

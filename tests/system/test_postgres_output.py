@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from slackwater.dev import DevStack, PostgresServer
-from slackwater.outputs import SinkStep
+from slackwater.outputs.contract import SinkStep
 from slackwater.protocol import SystemClock
 from slackwater_certify import (
     Certificate,

@@ -18,7 +18,7 @@ from pyiceberg.catalog import load_catalog
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.local import ChangeEvent, LocalEngine
-from slackwater.outputs import SinkProbe, SinkStep
+from slackwater.outputs.contract import SinkProbe, SinkStep
 from slackwater.pipeline import PipelineDefinition, RunSettings, load_pipeline
 from slackwater.pipeline.sinks import make_sink
 from slackwater.protocol import BatchHeader, KafkaSettings, LakeSettings, Servers

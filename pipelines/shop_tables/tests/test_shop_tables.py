@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
-from slackwater.outputs import SinkKind
-from slackwater.outputs.postgres import table_columns
-from slackwater.outputs.postgres.columns import RowReader
+from slackwater.outputs.contract import SinkKind
+from slackwater.outputs.postgres.columns import RowReader, table_columns
 from slackwater.pipeline import PipelineDefinition, load_pipeline
 from slackwater_certify import load_specification
 from slackwater_certify.view import load_view

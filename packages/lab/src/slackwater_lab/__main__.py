@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from slackwater.outputs import SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater.protocol import SlackwaterError, SystemClock
 from slackwater_certify import CertifyError
 from slackwater_lab.chaos.result import ChaosResult, keep, newest_tables

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from slackwater.outputs import SinkStep
+from slackwater.outputs.contract import SinkStep
 
 _dead: list[BaseException] = []
 """What has crashed stays as it was, held by its traceback, until this process ends: librdkafka ends a process

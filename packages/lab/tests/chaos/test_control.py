@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.outputs import SinkStep
+from slackwater.outputs.contract import SinkStep
 from slackwater.protocol import SystemClock
 from slackwater_lab.chaos.process import ControlFolder, KillProbe, moved_clock
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from slackwater.outputs import SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater.protocol import SystemClock
 from slackwater_certify import Certificate, Mode, TimeBucket
 from slackwater_lab.chaos.result import (

@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from slackwater.outputs import SinkKind, SinkStep
+from slackwater.outputs.contract import SinkKind, SinkStep
 from slackwater_lab.chaos.faults import FAULTS, SINK_FAULTS, faults_of
 from slackwater_lab.chaos.schedule import (
     consumer_schedule,

@@ -13,16 +13,18 @@ from time import monotonic, process_time
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads
-from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater.outputs.contract import Column
+from slackwater.outputs.lake.changes import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.protocol import BatchHeader, LakeSettings
 
 COLUMNS = (
-    LakeColumn("id", "BIGINT"),
-    LakeColumn("customer", "VARCHAR"),
-    LakeColumn("total", "DECIMAL(12,2)"),
-    LakeColumn("lines", "STRUCT(id BIGINT, product VARCHAR, quantity INTEGER, price DECIMAL(10,2))[]"),
+    Column("id", "BIGINT"),
+    Column("customer", "VARCHAR"),
+    Column("total", "DECIMAL(12,2)"),
+    Column("lines", "STRUCT(id BIGINT, product VARCHAR, quantity INTEGER, price DECIMAL(10,2))[]"),
 )
 LINE = '{"id":%d,"product":"product-17","quantity":3,"price":"12.34"}'
 LINES = ",".join(LINE % line for line in range(3))

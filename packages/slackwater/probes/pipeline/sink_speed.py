@@ -11,8 +11,9 @@ from time import monotonic, process_time
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads
-from slackwater.outputs import Sink
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.outputs.contract import Sink
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import BatchHeader, KafkaSettings, PostgresSettings
 
 TEXT = '"customer":"customer-17","status":"open","line_count":3,"total":"123.45","lines":['
@@ -53,7 +54,9 @@ def sink_at(address: str, outputs: int) -> Sink:
     if not address.startswith("postgresql://"):
         topics = tuple(OutputTopic(f"bench_{number}") for number in range(outputs))
         return KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=topics, kafka=KafkaSettings(address)))
-    from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+    from slackwater.outputs.postgres.columns import TableColumn
+    from slackwater.outputs.postgres.sink import PostgresSink
+    from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
 
     columns = tuple(TableColumn(name, kind) for name, kind in COLUMNS.items())
     tables = tuple(

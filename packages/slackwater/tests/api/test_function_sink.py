@@ -10,7 +10,7 @@ import pytest
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, document_payloads
 from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore
-from slackwater.outputs import Emit, Sink
+from slackwater.outputs.contract import Emit, Sink
 from slackwater.outputs.function import PROGRESS_FILE, FunctionFailedError, FunctionSink, SettledBatch
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.protocol import BatchHeader, StateError, UnavailableError

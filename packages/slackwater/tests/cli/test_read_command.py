@@ -18,7 +18,7 @@ from slackwater.cli.pipeline_outputs import (
     open_outputs,
 )
 from slackwater.client import ViewSnapshot, VisibleCommit
-from slackwater.outputs import SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater.protocol import CommitPosition, ConfigError, InputError
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import KafkaSection, Settings

@@ -30,11 +30,14 @@ from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, document_payloads
-from slackwater.outputs import Emit, Sink, SinkStep, lake
-from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings
+from slackwater.outputs.contract import Column, Emit, Sink, SinkStep
+from slackwater.outputs.lake.changes import OutputTable as LakeTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
-from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
+from slackwater.outputs.postgres.columns import TableColumn
+from slackwater.outputs.postgres.sink import PostgresSink
+from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
 from slackwater.protocol import (
     BatchHeader,
     CommitPosition,
@@ -97,9 +100,9 @@ class Pipeline:
         )
 
     def _lake_sink(self) -> LakeSink:
-        columns = (LakeColumn("id", "BIGINT"), LakeColumn("value", "BIGINT"))
+        columns = (Column("id", "BIGINT"), Column("value", "BIGINT"))
         outputs = tuple(
-            lake.OutputTable(name=table, columns=columns, key=("id",), view=view)
+            LakeTable(name=table, columns=columns, key=("id",), view=view)
             for view, table in self.views.items()
         )
         settings = LakeSinkSettings(

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from slackwater.dev import KafkaBroker
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
-from slackwater.outputs import Emit
-from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.contract import Emit
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.protocol import (
     BatchHeader,
     CommitRecord,

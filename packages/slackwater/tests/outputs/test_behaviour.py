@@ -15,16 +15,19 @@ from psycopg import sql
 
 from slackwater.dev import PostgresServer, Server
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs import Emit, Sink, SinkStep
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
-from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings
-from slackwater.outputs.lake import OutputTable as LakeTableOutput
+from slackwater.outputs.contract import Column, Emit, Sink, SinkStep
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.sink import KafkaSink
+from slackwater.outputs.lake.changes import OutputTable as LakeTableOutput
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.ledger import Ledger
+from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.outputs.lake.table import Lake
-from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.ledger import Database
+from slackwater.outputs.postgres.sink import PostgresSink
+from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
@@ -210,7 +213,7 @@ class LakeOutput:
 
 
 def lake_output(kind: str, place: Path, pipeline: str) -> LakeOutput:
-    columns = (LakeColumn("id", "VARCHAR"), LakeColumn("value", "BIGINT"))
+    columns = (Column("id", "VARCHAR"), Column("value", "BIGINT"))
     outputs = tuple(
         LakeTableOutput(name=f"s.{name}", columns=columns, key=("id",), view=name) for name in ("one", "two")
     )

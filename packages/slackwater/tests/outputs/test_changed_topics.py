@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs import Emit, SinkStep
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
+from slackwater.outputs.contract import Emit, SinkStep
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import OvertakenError, ProgressRecord, StateError, encode_progress_record
 
 pytestmark = pytest.mark.integration

@@ -12,16 +12,15 @@ from slackwater.cdc.envelope import Begin, End, decode_notification, decode_tran
 from slackwater.cdc.postgres import xid_of_position
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
-from slackwater.outputs import Emit
 from slackwater.outputs.batch import BatchCommits
-from slackwater.outputs.contract import UnfitValueError
-from slackwater.outputs.kafka import KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.outputs.contract import Emit, UnfitValueError
 from slackwater.outputs.kafka.debezium import (
     BatchChanges,
     OrderRecord,
     row_encoder,
     row_type,
 )
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTable, OutputTopic
 from slackwater.protocol import Cut, KafkaSettings, StateError
 from slackwater.sql.postgres import parse_catalog, table_statement
 from slackwater.sql.row_codec import RowCodec

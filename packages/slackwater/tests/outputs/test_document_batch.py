@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.engine.documents import DocumentBatch, decode_documents, documents_by_view
 from slackwater.engine.payloads import Document
-from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.protocol import KafkaSettings, StateError
 
 MakeBatch = Callable[..., DocumentBatch]

@@ -17,10 +17,11 @@ from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.cuts import KafkaCutLog
 from slackwater.dev import KafkaBroker
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs import Emit, SinkStep
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
+from slackwater.outputs.contract import Emit, SinkStep
+from slackwater.outputs.kafka.answers import read_progress
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
-from slackwater.outputs.kafka.reading import read_progress
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
 from slackwater.protocol import KafkaSettings, SkipDecision, StateError, UnavailableError
 from slackwater_lab.probes import CrashAt, CrashError, LookAt

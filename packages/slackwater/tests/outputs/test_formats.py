@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from slackwater.outputs.contract import Column, UnfitValueError
 from slackwater.outputs.formats.avro import AvroEncoder
-from slackwater.outputs.formats.json_schema import json_schema
+from slackwater.outputs.formats.form import json_schema
 from slackwater.outputs.formats.times import days, timestamp
 from slackwater.sql.duckdb_sql import Field, document_expression
 

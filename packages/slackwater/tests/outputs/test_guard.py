@@ -7,9 +7,10 @@ from itertools import count
 
 import pytest
 
-from slackwater.outputs import Emit
-from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic, guard
+from slackwater.outputs.contract import Emit
+from slackwater.outputs.kafka import guard
 from slackwater.outputs.kafka.guard import TopicGuard
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.topics import TopicRule, topic_rules
 from slackwater.protocol import (
     CommitRecord,

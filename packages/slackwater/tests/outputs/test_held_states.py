@@ -17,9 +17,10 @@ from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.client import StateNotKeptError, TopicOutput, read_views
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs import Emit
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
-from slackwater.outputs.kafka.reading import newest_progress
+from slackwater.outputs.contract import Emit
+from slackwater.outputs.kafka.answers import newest_progress
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.kafka.topics import SinkTopics
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (

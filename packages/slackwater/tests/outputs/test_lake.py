@@ -21,11 +21,12 @@ from pyiceberg.types import StringType
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import progress_after
-from slackwater.outputs.contract import SinkStep
-from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater.outputs.contract import Column, SinkStep
+from slackwater.outputs.lake.changes import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.ledger import Ledger, LedgerRow
+from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.outputs.lake.table import (
     LakeRefusedError,
     LakeUnavailableError,
@@ -50,9 +51,9 @@ MakeBatch = Callable[..., DocumentBatch]
 Document = tuple[int, bytes, bytes | None]
 QUERY = "0f5c2f6e-query"
 COLUMNS = (
-    LakeColumn("id", "BIGINT"),
-    LakeColumn("Total", "DECIMAL(12,2)"),
-    LakeColumn("lines", "STRUCT(product VARCHAR, price DECIMAL(10,2))[]"),
+    Column("id", "BIGINT"),
+    Column("Total", "DECIMAL(12,2)"),
+    Column("lines", "STRUCT(product VARCHAR, price DECIMAL(10,2))[]"),
 )
 
 
@@ -293,7 +294,7 @@ def test_a_row_has_all_of_its_document_and_goes_with_it(lake: Lake, make_batch: 
 
 
 def test_a_view_of_one_row_has_one(lake: Lake, make_batch: MakeBatch) -> None:
-    output = OutputTable(name="s.orders", columns=(LakeColumn("id", "BIGINT"),), key=(), view="orders")
+    output = OutputTable(name="s.orders", columns=(Column("id", "BIGINT"),), key=(), view="orders")
     sink = lake.sink(replace(lake.settings, outputs=(output,)))
     sink.open()
     for number, expected in enumerate([[7], [8], []]):

@@ -10,9 +10,10 @@ import pytest
 
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs import SinkStep
-from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater.outputs.contract import Column, SinkStep
+from slackwater.outputs.lake.changes import OutputTable
 from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.protocol import LakeSettings, OvertakenError
 
 pytestmark = pytest.mark.integration
@@ -23,7 +24,7 @@ def settings(postgres_server: PostgresServer, tmp_path: Path) -> LakeSinkSetting
     address = urlsplit(postgres_server.dsn())._replace(scheme="postgresql+psycopg").geturl()
     options = {"type": "sql", "uri": address, "warehouse": f"file://{tmp_path}"}
     lake = LakeSettings(place=f"c{uuid.uuid4().hex[:8]}", options=options)
-    output = OutputTable(name="s.t", columns=(LakeColumn("id", "BIGINT"),), key=("id",), view="t")
+    output = OutputTable(name="s.t", columns=(Column("id", "BIGINT"),), key=("id",), view="t")
     return LakeSinkSettings(pipeline="p", outputs=(output,), lake=lake)
 
 

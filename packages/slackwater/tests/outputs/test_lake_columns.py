@@ -7,10 +7,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater.outputs.contract import UnfitValueError
-from slackwater.outputs.lake import LakeColumn, OutputTable, lake_columns
-from slackwater.outputs.lake.changes import ChangeReader
-from slackwater.outputs.lake.columns import RowReader, table_schema, type_texts
+from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.lake.changes import ChangeReader, OutputTable
+from slackwater.outputs.lake.columns import RowReader, lake_columns, table_schema, type_texts
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import ConfigError
 from slackwater.sql.duckdb_sql import Field, document_expression
@@ -96,7 +95,7 @@ def document(kind: str, expression: str) -> bytes:
 def test_every_value_of_a_document_is_that_of_its_column(
     kind: str, expression: str, value: Any, column_type: str
 ) -> None:
-    column = LakeColumn("v", kind)
+    column = Column("v", kind)
     assert type_texts(table_schema([column])) == {"v": column_type}
     rows = RowReader([column]).table([document(kind, expression), b'{"v":null}'])
     found = rows["v"].to_pylist()
@@ -120,12 +119,12 @@ def test_every_value_of_a_document_is_that_of_its_column(
 )
 def test_a_value_that_no_column_holds_is_refused(kind: str, text: bytes) -> None:
     with pytest.raises(UnfitValueError):
-        RowReader([LakeColumn("v", kind)]).table([b'{"v":' + text + b"}"])
+        RowReader([Column("v", kind)]).table([b'{"v":' + text + b"}"])
 
 
 ORDERS = OutputTable(
     name="s.orders",
-    columns=(LakeColumn("id", "BIGINT"), LakeColumn("day", "DATE")),
+    columns=(Column("id", "BIGINT"), Column("day", "DATE")),
     key=("id",),
     view="orders",
 )

@@ -9,9 +9,11 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater.outputs.contract import Column
+from slackwater.outputs.lake.changes import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.protocol import LakeSettings
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -29,7 +31,7 @@ def test_the_example_reads_all_tables_at_one_commit(
     tmp_path: Path, make_batch: Callable[..., DocumentBatch], kind: str
 ) -> None:
     outputs = tuple(
-        OutputTable(name=f"s.{view}", columns=(LakeColumn("id", "BIGINT"),), key=("id",), view=view)
+        OutputTable(name=f"s.{view}", columns=(Column("id", "BIGINT"),), key=("id",), view=view)
         for view in ("a", "b")
     )
     place: Any = str(tmp_path)

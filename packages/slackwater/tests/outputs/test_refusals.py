@@ -14,10 +14,11 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs import Emit
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.outputs.contract import Emit
 from slackwater.outputs.kafka.answers import refusal
 from slackwater.outputs.kafka.producer import SinkProducer
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import KafkaSettings
 

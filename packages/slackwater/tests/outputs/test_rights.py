@@ -12,8 +12,9 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs import SinkStep
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.outputs.contract import SinkStep
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import KafkaSettings, UnavailableError
 from slackwater_lab.probes import LookAt

@@ -15,9 +15,10 @@ import pytest
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, with_documents
 from slackwater.kafka.registry import SchemaRegistry
-from slackwater.outputs import Emit, Format, KeyFormat
+from slackwater.outputs.contract import Emit, Format, KeyFormat
 from slackwater.outputs.formats.form import OutputForm, output_form
-from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError

@@ -9,10 +9,10 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import Scope
 from slackwater.kafka.transactions import DeliveryReport, Headers
-from slackwater.outputs import Emit, SinkStep
 from slackwater.outputs.batch import commit_units
-from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.contract import Emit, SinkStep
 from slackwater.outputs.kafka.producer import TransactionFailedError
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.transaction import BatchTransaction
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
@@ -84,11 +84,11 @@ class FakeProducer:
     def flush(self, *how: Any) -> None:
         self.calls.append("flush")
         for report, partition in self._due:
-            report(None, DeliveredMessage(partition, self._ends[partition]))  # type: ignore[arg-type]
+            report(None, DeliveredMessage(partition, self._ends[partition]))
             self._ends[partition] += 1
         self._due.clear()
         for report, key, size in self._refused:
-            report(self._refuses[key], DeliveredMessage(0, -1, key, size))  # type: ignore[arg-type]
+            report(self._refuses[key], DeliveredMessage(0, -1, key, size))
 
     def commit(self) -> None:
         self.calls.append("commit")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from slackwater.outputs import SinkKind, SinkStep
+from slackwater.outputs.contract import SinkKind, SinkStep
 from slackwater_lab.chaos.consumers import APPLIED, SESSION_SECONDS
 from slackwater_lab.chaos.disturber import Disturber
 

@@ -23,7 +23,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import SQLAlchemyError
 
 from slackwater.dev import PostgresServer, Server
-from slackwater.outputs import SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater.protocol import Clock
 from slackwater_certify import Connections, OutputRecords, Specification, watch_output
 from slackwater_certify.specification import OutputKind, OutputSpecification

@@ -20,7 +20,7 @@ from typing import Any
 
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import State
-from slackwater.outputs import SinkStep
+from slackwater.outputs.contract import SinkStep
 from slackwater.protocol import SystemClock
 
 _OFFSET, _STEP = "clock-offset-seconds", "kill-at"

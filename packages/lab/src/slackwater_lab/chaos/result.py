@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from slackwater.outputs import SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater.protocol import Clock
 from slackwater_certify import Certificate
 from slackwater_lab.chaos.consumers import GROUPS, GroupFindings

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slackwater.outputs import SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater_lab.chaos.faults import FAULTS, SINK_FAULTS, Fault, faults_of
 from slackwater_lab.chaos.system import EXECUTORS, LOCAL
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.dev import ConnectWorker, Server
-from slackwater.outputs import SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater.pipeline import load_pipeline
 from slackwater.protocol import Clock, SlackwaterError, SystemClock
 from slackwater.protocol.keys import data_topic, transaction_topic

@@ -11,10 +11,10 @@ from zlib import crc32
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TopicPartition
 
 from slackwater.cdc.records.record import Record
-from slackwater.client.broker import DeliveryReport, Portion, ProducerSettings, Stored
+from slackwater.client.broker import Portion, ProducerSettings, Stored
 from slackwater.client.errors import TransactionLostError
 from slackwater.client.transaction import Place
-from slackwater.kafka.transactions import Headers
+from slackwater.kafka.transactions import DeliveryReport, Headers
 from slackwater.protocol import (
     Clock,
     ConfigError,

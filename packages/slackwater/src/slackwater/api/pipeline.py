@@ -11,7 +11,7 @@ from slackwater.api.change_frame import ChangesOptions, changes
 from slackwater.api.documents import Documents
 from slackwater.api.schema import Schema, declared_tables
 from slackwater.api.session import check_session
-from slackwater.outputs import Emit
+from slackwater.outputs.contract import Emit
 from slackwater.pipeline import (
     BatchProgress,
     PipelineDefinition,

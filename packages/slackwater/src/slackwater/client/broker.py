@@ -5,15 +5,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import TopicPartition
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.transaction import Place
-from slackwater.kafka.transactions import DeliveredRecord, Headers
-from slackwater.protocol import SlackwaterError
-
-DeliveryReport = Callable[[KafkaError | None, DeliveredRecord], None]
-"""Called with an error, or with the place at which a record was written."""
+from slackwater.kafka.transactions import TransactionWriter
 
 
 class Portion(NamedTuple):
@@ -135,52 +131,13 @@ class Member(Protocol):
         ...
 
 
-class Writer(Protocol):
-    """Writes Kafka transactions under a transactional id; earlier writers with this id are fenced.
+class Writer(TransactionWriter, Protocol):
+    """Writes the transactions of a producer.
 
-    Methods block until Kafka has answered, but not longer than the request time-out. They raise only
-    :class:`SlackwaterError`; :class:`OvertakenError` means that another writer has opened the same id. Not
-    thread-safe.
+    Methods raise only :class:`SlackwaterError`; :class:`OvertakenError` means that another writer has opened
+    the same id, and :class:`OutcomeUnknownError` that it is not known whether a commit succeeded; then only
+    :meth:`discard` may follow. After other errors of a commit, the transaction was not committed.
     """
-
-    def open(self) -> None:
-        """Fences earlier writers. When it returns, their open transactions have ended."""
-        ...
-
-    def begin(self) -> None:
-        """Begins a transaction, without a request to Kafka."""
-        ...
-
-    def produce(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        report: DeliveryReport | None,
-    ) -> None:
-        """Queues a record; blocks only while the queue is full.
-
-        Args:
-            topic: The topic; the key determines the partition.
-            key: The key.
-            value: The value.
-            headers: Names and values.
-            report: Called with the result of the delivery, during a later call of a method.
-        """
-        ...
-
-    def serve(self) -> None:
-        """Calls ``report`` for the deliveries that have finished. Does not block."""
-        ...
-
-    def flush(self, has_failed: Callable[[], bool]) -> None:
-        """Waits until every record has its delivery report, or until shortly after one has failed."""
-        ...
-
-    def check(self) -> None:
-        """Raises the error that broke the open transaction, if any, without a request to Kafka."""
-        ...
 
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
         """Commits a group's offsets with the transaction.
@@ -191,28 +148,6 @@ class Writer(Protocol):
 
         Raises:
             TransactionLostError: The group has removed the member.
-        """
-        ...
-
-    def commit(self) -> None:
-        """Commits.
-
-        Raises:
-            OutcomeUnknownError: It is not known whether the commit succeeded; only :meth:`discard` may
-                follow.
-            SlackwaterError: The transaction was not committed.
-        """
-        ...
-
-    def abort(self) -> SlackwaterError | None:
-        """Aborts, and returns None, or the reason why that failed; then only :meth:`discard` may follow."""
-        ...
-
-    def discard(self) -> None:
-        """Closes the connections.
-
-        An open transaction is aborted if Kafka answers at once; otherwise it ends at the next :meth:`open`,
-        or by its time-out.
         """
         ...
 

@@ -9,9 +9,8 @@ from typing import Protocol
 from slackwater.client.broker import Writer
 from slackwater.client.consumer import TransactionalConsumer
 from slackwater.client.kafka_writer import DROPPED, failure
-from slackwater.client.rows import Row
 from slackwater.client.transaction import Commit
-from slackwater.client.written import WrittenTransaction
+from slackwater.client.written import Row, WrittenTransaction
 from slackwater.kafka.transactions import DeliveredOffsets, Headers
 from slackwater.protocol import (
     CommitPosition,

@@ -15,12 +15,11 @@ from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from slackwater.protocol import KafkaSettings, OffsetRange, SlackwaterError
 
 Headers = list[tuple[str, str | bytes | None]]
-DeliveryReport = Callable[[KafkaError | None, Message], None]
 
 _FENCED = frozenset(
     (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001
@@ -60,6 +59,68 @@ class DeliveredRecord(Protocol):
 
     def value(self) -> bytes | None:
         """Returns the value."""
+        ...
+
+
+DeliveryReport = Callable[[KafkaError | None, DeliveredRecord], None]
+"""Called with an error, or with the place at which a record was written."""
+
+
+class TransactionWriter(Protocol):
+    """Writes Kafka transactions under one transactional id; from one thread.
+
+    Methods block until Kafka has answered, but not longer than the request time-out. Its user defines the
+    errors that they raise.
+    """
+
+    def open(self) -> None:
+        """Fences earlier writers. When it returns, their open transactions have ended."""
+        ...
+
+    def begin(self) -> None:
+        """Begins a transaction, without a request to Kafka."""
+        ...
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        report: DeliveryReport | None,
+    ) -> None:
+        """Queues a record; blocks only while the queue is full. The key determines the partition.
+
+        The report is called during a later call of a method; without one, only the commit reports a failure.
+        """
+        ...
+
+    def serve(self) -> None:
+        """Calls the reports of the deliveries that have finished. Does not block."""
+        ...
+
+    def flush(self, has_failed: Callable[[], bool]) -> None:
+        """Waits until every record has its delivery report, or until shortly after one has failed."""
+        ...
+
+    def check(self) -> None:
+        """Raises the error that broke the open transaction, if any, without a request to Kafka."""
+        ...
+
+    def commit(self) -> None:
+        """Makes the transaction visible; after an error that is not a refusal, the outcome is unknown."""
+        ...
+
+    def abort(self) -> SlackwaterError | None:
+        """Aborts, and returns None, or the reason why that failed; then only :meth:`discard` may follow."""
+        ...
+
+    def discard(self) -> None:
+        """Closes the connections; never raises.
+
+        An open transaction is aborted if Kafka answers at once; otherwise it ends at the next :meth:`open`,
+        or by its time-out.
+        """
         ...
 
 
@@ -110,7 +171,7 @@ class DeliveredOffsets:
 
 
 class KafkaTransactions(ABC):
-    """Writes Kafka transactions under one transactional id.
+    """A :class:`TransactionWriter` over librdkafka.
 
     Keys are partitioned as Kafka's Java producer does it (murmur2), so that other producers' conventions
     hold. The size of records is limited by their topic, whose ``max.message.bytes`` counts compressed bytes.
@@ -155,12 +216,12 @@ class KafkaTransactions(ABC):
         """Returns what to raise for an error of Kafka in an operation."""
 
     def open(self) -> None:
-        """Fences earlier producers; their open transaction is aborted or completed when this returns."""
+        """See the protocol."""
         with self._translated("init_transactions"):
             self._producer.init_transactions(self._timeout)
 
     def begin(self) -> None:
-        """Starts a transaction; no round trip."""
+        """See the protocol."""
         with self._translated("begin_transaction"):
             self._producer.begin_transaction()
 
@@ -172,7 +233,7 @@ class KafkaTransactions(ABC):
         headers: Headers,
         report: DeliveryReport | None,
     ) -> None:
-        """Queues a record; waits for room for at most the request time-out."""
+        """See the protocol: waits for room for at most the request time-out."""
         try:
             self._producer.produce(topic, value, key, headers=headers, on_delivery=report)
         except BufferError:
@@ -197,7 +258,7 @@ class KafkaTransactions(ABC):
         raise self._late("produce", f"the queue of the producer stayed full for {self._timeout:g} s")
 
     def serve(self) -> None:
-        """Runs due delivery reports."""
+        """See the protocol."""
         with self._translated("poll"):
             self._producer.poll(0)
 
@@ -260,16 +321,12 @@ class KafkaTransactions(ABC):
                 raise error
 
     def commit(self) -> None:
-        """Commits; after an error that is not a refusal, the outcome is unknown."""
+        """See the protocol."""
         with self._translated("commit_transaction"):
             self._producer.commit_transaction(self._timeout)
 
     def abort(self) -> SlackwaterError | None:
-        """Aborts if Kafka answers; otherwise leaves the transaction to the next producer or its time-out.
-
-        Returns:
-            The reason why it could not; None if it is aborted.
-        """
+        """See the protocol: waits for Kafka only for some seconds."""
         try:
             with self._translated("abort_transaction"):
                 self._producer.abort_transaction(_ABORT_TIMEOUT_SECONDS)

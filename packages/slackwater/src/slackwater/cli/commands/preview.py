@@ -49,7 +49,7 @@ def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -
       slackwater preview revenue --bootstrap localhost:9092
       slackwater preview revenue --most 3
     """
-    from slackwater.outputs import Emit
+    from slackwater.outputs.contract import Emit
     from slackwater.pipeline import load_pipeline
 
     settings, output = start_command(ctx), Output()

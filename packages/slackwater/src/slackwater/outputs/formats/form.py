@@ -1,24 +1,47 @@
 """The form of a view's records: how documents and keys are encoded, and the schemas that describe them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from duckdb import sqltype
+from duckdb.sqltypes import DuckDBPyType
 
 from slackwater.engine.payloads import Document
 from slackwater.kafka.registry import Schema, SchemaKind
 from slackwater.outputs.contract import Column, Format, KeyFormat, UnfitValueError
 from slackwater.outputs.formats.avro import NAMESPACE, AvroEncoder, avro_name
-from slackwater.outputs.formats.json_schema import json_schema
 from slackwater.protocol import ConfigError, InputError
+from slackwater.sql.duckdb_sql import type_children, type_kind
 from slackwater.sql.plan import PublishedView
 
 _KEY: Final = "key"
 _SHOWN: Final = 200
 _only_value = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _Encode = Callable[[bytes], bytes]
+_DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_NULL: Final = {"type": "null"}
+_NAMES_OF_NUMBERS: Final = {"enum": ["NaN", "Infinity", "-Infinity"]}
+_INTEGER: Final = {"type": "integer"}
+_NUMBER: Final = {"anyOf": [{"type": "number"}, _NAMES_OF_NUMBERS]}
+_SCALARS: Final[dict[str, dict[str, Any]]] = {
+    "boolean": {"type": "boolean"},
+    **dict.fromkeys(
+        (
+            "tinyint", "utinyint", "smallint", "usmallint", "integer", "uinteger", "bigint", "ubigint",
+            "hugeint", "uhugeint",
+        ),
+        _INTEGER,
+    ),
+    "float": _NUMBER,
+    "double": _NUMBER,
+    "uuid": {"type": "string", "format": "uuid"},
+    "blob": {"type": "string", "contentEncoding": "base64"},
+}  # fmt: skip
+"""By DuckDB's name of the type; all other types are text. Dates and times have no format, because those of
+DuckDB have a larger range than those of RFC 3339, including infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +162,46 @@ def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputFo
     except UnfitValueError as error:
         raise ConfigError(f"{of_view}: {error}", "give one another name with AS") from error
     return form
+
+
+def json_schema(title: str, columns: Sequence[Column]) -> str:
+    """Returns the JSON Schema of documents, or of keys, as JSON text.
+
+    It is draft 7, which all registries support. Objects allow no further members, and no member is required,
+    so that a column may be added under the compatibility BACKWARD. Documents always contain all members.
+    """
+    schema = _object_schema((column.name, sqltype(column.type)) for column in columns)
+    return json.dumps({"$schema": _DRAFT, "title": title, **schema})
+
+
+def _object_schema(members: Iterable[tuple[str, DuckDBPyType]]) -> dict[str, Any]:
+    properties = {name: _value_schema(member) for name, member in members}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _value_schema(column_type: DuckDBPyType) -> dict[str, Any]:
+    """Returns the schema of values that may be null."""
+    kind = type_kind(column_type)
+    if kind == "json":
+        return {}
+    if kind == "null":
+        return _NULL
+    schema = _present_schema(kind, column_type)
+    if "anyOf" in schema:
+        return {"anyOf": [*schema["anyOf"], _NULL]}
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _present_schema(kind: str, column_type: DuckDBPyType) -> dict[str, Any]:
+    children = type_children(column_type)
+    if kind in ("list", "array"):
+        return {"type": "array", "items": _value_schema(children[0][1])}
+    if kind == "struct":
+        return _object_schema(children)
+    if kind == "map":
+        return {"type": "object", "additionalProperties": _value_schema(children[1][1])}
+    if kind == "decimal":
+        _, scale = (value for _, value in column_type.children)
+        fraction = rf"\.[0-9]{{{scale}}}" if scale else ""
+        return {"type": "string", "pattern": f"^-?[0-9]*{fraction}$" if scale else "^-?[0-9]+$"}
+    return _SCALARS.get(kind, {"type": "string"})

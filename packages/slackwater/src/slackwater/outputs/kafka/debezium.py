@@ -21,13 +21,13 @@ from slackwater.engine.documents import DocumentBatch, malformed_batch, moved_be
 from slackwater.engine.payloads import Document, unpack_change
 from slackwater.outputs.batch import CommittedDocuments, CommitUnit
 from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.formats.times import microseconds
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import SNAPSHOT_XID, format_position
 from slackwater.sql.row_codec import INFINITE_DAYS
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
-_FRACTION_DIGITS: Final = 6
 _DAYS: Final = {text: days for days, text in INFINITE_DAYS.items()}
 _MICROSECONDS: Final = {"-infinity": -(2**63), "infinity": 2**63 - 1}
 _NULL: Final = b"null"
@@ -214,10 +214,7 @@ def _days(value: str) -> int:
 
 
 def _time(value: str) -> int:
-    hours, minutes, seconds = value.strip('"').split(":")
-    whole, _, fraction = seconds.partition(".")
-    of_day = (int(hours) * 60 + int(minutes)) * 60 + int(whole)
-    return of_day * 1_000_000 + int(fraction[:_FRACTION_DIGITS].ljust(_FRACTION_DIGITS, "0"))
+    return microseconds(value.strip('"'))
 
 
 def _timestamp(value: str) -> int:

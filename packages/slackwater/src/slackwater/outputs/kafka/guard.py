@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from slackwater.outputs.kafka.reading import first_visible, newest_commit
+from slackwater.outputs.kafka.answers import first_visible, newest_commit
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_topic
 from slackwater.outputs.kafka.transaction import WrittenRanges

@@ -15,27 +15,30 @@ from functools import partial
 from typing import Final
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.kafka.registry import RegistryUnavailableError
+from slackwater.kafka.registry import (
+    RegistryRefusedError,
+    RegistryUnavailableError,
+    SubjectRegistry,
+    subject,
+    wire_header,
+)
+from slackwater.kafka.transactions import TransactionWriter
 from slackwater.outputs.contract import SinkProbe
 from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
+from slackwater.outputs.kafka.answers import newest_progress, read_progress
 from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.producer import (
-    OutputProducer,
     SinkProducer,
     TransactionFailedError,
 )
-from slackwater.outputs.kafka.reading import (
-    newest_progress,
-    read_progress,
-)
-from slackwater.outputs.kafka.schemas import with_schema_ids
-from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
 from slackwater.outputs.kafka.transaction import BatchTransaction
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import run_overtaken
+from slackwater.pipeline.errors import OutputRefusedError, run_overtaken
 from slackwater.protocol import (
     Clock,
     CommitPosition,
+    ConfigError,
     OvertakenError,
     ProgressRecord,
     SlackwaterError,
@@ -62,7 +65,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         *,
         probe: SinkProbe | None = None,
         clock: Clock | None = None,
-        connect: Callable[[KafkaSinkSettings], OutputProducer] = SinkProducer,
+        connect: Callable[[KafkaSinkSettings], TransactionWriter] = SinkProducer,
         waiting: Waiting | None = None,
     ) -> None:
         if waiting is not None:
@@ -73,7 +76,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         the run."""
         self._connect = connect
         self._guard = TopicGuard(self._patient)
-        self._producer: OutputProducer | None = None
+        self._producer: TransactionWriter | None = None
         self._timeout = settings.transaction_timeout
         """The time-out of the producer's transactions."""
         self._limits: Mapping[str, int] = {}
@@ -178,7 +181,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         is_transient = isinstance(error, TransactionFailedError) and error.is_transient
         return Failure(str(error), self._settings.attempts, is_transient)
 
-    def _begin_run(self, producer: OutputProducer) -> ProgressRecord | None:
+    def _begin_run(self, producer: TransactionWriter) -> ProgressRecord | None:
         """Writes the newest progress again, with the id of this run, when no earlier run writes any more."""
         newest = newest_progress(self._patient)
         self._guard.check(newest)
@@ -206,7 +209,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
             raise
         self._progress = visible_progress(progress)
 
-    def _write_alone(self, producer: OutputProducer, progress: ProgressRecord) -> None:
+    def _write_alone(self, producer: TransactionWriter, progress: ProgressRecord) -> None:
         """Writes a progress record in a separate transaction."""
         producer.begin()
         producer.produce(
@@ -218,10 +221,10 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         )
         producer.commit()
 
-    def _connected(self) -> OutputProducer:
+    def _connected(self) -> TransactionWriter:
         return self._producer or self._take_over_again()
 
-    def _take_over_again(self) -> OutputProducer:
+    def _take_over_again(self) -> TransactionWriter:
         """Connects a new producer for the same run, unless another run has begun.
 
         This is checked twice. A run that begins in between would be fenced, but finds that the newest record
@@ -230,7 +233,7 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         self._refuse_overtaken()
         return self._connect_producer(self._go_on)
 
-    def _go_on(self, _producer: OutputProducer) -> ProgressRecord | None:
+    def _go_on(self, _producer: TransactionWriter) -> ProgressRecord | None:
         progress = self._refuse_overtaken()
         self._guard.check_identity()
         return progress
@@ -251,7 +254,9 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
             self._guard.states = newest.topics
         return visible_progress(newest)
 
-    def _connect_producer(self, begin: Callable[[OutputProducer], ProgressRecord | None]) -> OutputProducer:
+    def _connect_producer(
+        self, begin: Callable[[TransactionWriter], ProgressRecord | None]
+    ) -> TransactionWriter:
         """Connects a producer that fences earlier ones; keeps it if `begin` can then read what is visible."""
         self._limits, kafka = self._guard.largest_records(), self._settings.kafka
         producer = self._producer = self._connect(
@@ -281,3 +286,53 @@ def _batch_size(limits: Mapping[str, int]) -> dict[str, str]:
     Otherwise, small documents could be rejected.
     """
     return {"batch.size": str(min(limits.values()))} if limits and min(limits.values()) < _BATCH_BYTES else {}
+
+
+def with_schema_ids(settings: KafkaSinkSettings) -> KafkaSinkSettings:
+    """Registers the schemas of all outputs; returns settings whose outputs have the beginnings of records.
+
+    The ids are valid for the entire run, so none of its batches needs the registry.
+
+    Raises:
+        ConfigError: There is no registry, or it rejects our credentials.
+        OutputRefusedError: It rejects a schema.
+        RegistryUnavailableError: It does not answer.
+    """
+    concerned = [output for output in settings.outputs if _has_schema(output)]
+    if not concerned:
+        return settings
+    if settings.registry is None:
+        raise ConfigError(
+            f"pipeline {settings.pipeline!r} publishes topic {concerned[0].name!r} with a schema, but no "
+            "schema registry is configured",
+            "set registry.url (SLACKWATER_REGISTRY_URL); `slackwater config` shows it",
+        )
+    registry = SubjectRegistry(settings.registry)
+    try:
+        outputs = (_with_ids(settings.pipeline, output, registry) for output in settings.outputs)
+        return replace(settings, outputs=tuple(outputs))
+    except OutputRefusedError:
+        raise
+    except ConfigError as error:
+        raise ConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
+
+
+def _has_schema(output: OutputTopic) -> bool:
+    form = output.form
+    return form is not None and not (form.value_schema is None and form.key_schema is None)
+
+
+def _with_ids(pipeline: str, output: OutputTopic, registry: SubjectRegistry) -> OutputTopic:
+    if output.form is None:
+        return output
+    begins = []
+    for schema, of_keys in ((output.form.key_schema, True), (output.form.value_schema, False)):
+        if schema is None:
+            begins.append(b"")
+            continue
+        try:
+            begins.append(wire_header(registry.register(subject(output.name, of_keys=of_keys), schema)))
+        except RegistryRefusedError as error:
+            what = f"the schema of view {output.view or output.name!r}"
+            raise OutputRefusedError(pipeline, what, error.reason, error.hint) from error
+    return replace(output, begin=RecordBegin(*begins))

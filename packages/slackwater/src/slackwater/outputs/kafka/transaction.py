@@ -3,32 +3,35 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
+from typing import Final
 
 from confluent_kafka import KafkaError
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.kafka.retry import is_transient
-from slackwater.kafka.transactions import DeliveredOffsets, Headers
+from slackwater.kafka.transactions import DeliveredOffsets, Headers, TransactionWriter
 from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit
 from slackwater.outputs.contract import Emit, SinkStep, UnfitValueError
 from slackwater.outputs.exactly_once import Written
 from slackwater.outputs.kafka.answers import refusal
-from slackwater.outputs.kafka.cloudevents import HEADER_EVENT_ID, event_attributes, event_ids
 from slackwater.outputs.kafka.debezium import BatchChanges
-from slackwater.outputs.kafka.producer import OutputProducer, TransactionFailedError
+from slackwater.outputs.kafka.producer import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
+    BatchHeader,
     CommitRecord,
     OffsetRange,
     ProgressRecord,
     SlackwaterError,
     TopicState,
+    commit_id,
     encode_commit_record,
     encode_progress_record,
     format_position,
+    from_epoch_ms,
 )
 from slackwater.protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
 
@@ -36,6 +39,9 @@ WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
 """The offsets of a batch's documents, by output topic and partition."""
 _TopicsAfter = Callable[[WrittenRanges], Mapping[str, TopicState]]
 
+HEADER_EVENT_ID: Final = "ce_id"
+_CLOUDEVENTS_VERSION = "1.0"
+_OWN = "slackwater"
 _SERVE_EVERY = 1000
 _NS_PER_MS = 1_000_000
 """END records and cuts contain the commit time in milliseconds."""
@@ -68,7 +74,7 @@ class BatchTransaction:
     def __init__(
         self,
         settings: KafkaSinkSettings,
-        producer: OutputProducer,
+        producer: TransactionWriter,
         batch: DocumentBatch,
         reached: Callable[[SinkStep], None],
         topics_after: _TopicsAfter = lambda _: {},
@@ -320,3 +326,38 @@ class BatchTransaction:
         if xid is not None:
             headers.append((HEADER_XID, str(xid).encode()))
         return headers
+
+
+def event_attributes(
+    pipeline: str, output: OutputTopic, found: CommittedDocuments
+) -> list[tuple[str, str | bytes | None]]:
+    """Returns the headers of CloudEvents that the documents of a commit have in common: all except the id.
+
+    This is the binary content mode of CloudEvents' Kafka binding: values stay the same. The contents of
+    Slackwater's own headers are extension attributes.
+    """
+    time = from_epoch_ms(found.unit.commit_ts_ms).isoformat(timespec="milliseconds")
+    attributes = {
+        "specversion": _CLOUDEVENTS_VERSION,
+        "source": f"/{_OWN}/{pipeline}/{output.name}",
+        "type": f"{_OWN}.{output.schema_name}",
+        "time": time.replace("+00:00", "Z"),
+        f"{_OWN}pipeline": pipeline,
+        f"{_OWN}commitlsn": str(found.commit_lsn),
+    }
+    if found.xid is not None:
+        attributes[f"{_OWN}xid"] = str(found.xid)
+    return [
+        ("content-type", b"application/json"),
+        *((f"ce_{name}", value.encode()) for name, value in attributes.items()),
+    ]
+
+
+def event_ids(header: BatchHeader, unit: CommitUnit) -> Iterator[bytes]:
+    """Yields the ids of an output's documents in a commit: the id of the commit, and their numbers from 1.
+
+    They are unique within the output, because each commit record covers other commits, and becomes visible
+    once.
+    """
+    of_commit = commit_id(header.timeline, unit.commit_lsn)
+    return (f"{of_commit}-{number}".encode() for number in count(1))

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.engine.payloads import Document
-from slackwater.outputs.contract import UnfitValueError
-from slackwater.outputs.lake.columns import LakeColumn, RowReader
+from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.lake.columns import RowReader
 from slackwater.outputs.lake.table import DELETED
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import format_position
@@ -26,7 +26,7 @@ class OutputTable:
 
     name: str
     """``schema.name``."""
-    columns: tuple[LakeColumn, ...]
+    columns: tuple[Column, ...]
     key: tuple[str, ...]
     """The columns that identify rows; empty if the view has one row."""
     view: str

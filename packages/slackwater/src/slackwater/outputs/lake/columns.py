@@ -7,7 +7,6 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, TypedDict
@@ -17,7 +16,7 @@ import pyarrow as pa
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.contract import Column, UnfitValueError
 from slackwater.outputs.lake.table import DELETED
 from slackwater.protocol import ConfigError
 from slackwater.sql.plan import PublishedView
@@ -60,16 +59,7 @@ _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=\"`]")
 """Characters that the column names of Delta tables cannot contain in Parquet files, and quotes."""
 
 
-@dataclass(frozen=True, slots=True)
-class LakeColumn:
-    """A column of a view's table."""
-
-    name: str
-    type: str
-    """The type as DuckDB writes it."""
-
-
-def lake_columns(view: PublishedView) -> tuple[LakeColumn, ...]:
+def lake_columns(view: PublishedView) -> tuple[Column, ...]:
     """Returns the columns of a view's table, in the order of its SELECT list.
 
     Raises:
@@ -91,10 +81,10 @@ def lake_columns(view: PublishedView) -> tuple[LakeColumn, ...]:
                 "give the column another name with AS",
             )
         seen.add(column.name.lower())
-    return tuple(LakeColumn(column.name, column.type) for column in view.outputs)
+    return tuple(Column(column.name, column.type) for column in view.outputs)
 
 
-def table_schema(columns: Sequence[LakeColumn]) -> Any:
+def table_schema(columns: Sequence[Column]) -> Any:
     """Returns the Arrow schema of a view's table; every column may be NULL."""
     return pa.schema([_field(column.name, sqltype(column.type)) for column in columns])
 
@@ -127,7 +117,7 @@ class RowReader:
         columns: The columns of the rows.
     """
 
-    def __init__(self, columns: Sequence[LakeColumn]) -> None:
+    def __init__(self, columns: Sequence[Column]) -> None:
         self.schema = table_schema(columns)
         types = [sqltype(column.type) for column in columns]
         names = [f"c{number}" for number in range(len(columns))]
