@@ -189,7 +189,8 @@ class ProducerTransaction:
         source = self._owner.source
         topics = transaction_topic(source), commit_topic(source)
         told, log = DeliveredOffsets(), DeliveredOffsets()
-        for _, key, value in written.boundaries(topics[0]):
+        key, begin, end = written.boundaries()
+        for value in (begin, end):
             writer.produce(topics[0], key, value, self._headers, told.report)
         record = written.commit_record()
         writer.produce(topics[1], None, encode_commit_record(record), self._headers, log.report)

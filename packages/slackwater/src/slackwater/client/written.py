@@ -12,7 +12,13 @@ from uuid import UUID
 
 import msgspec
 
-from slackwater.cdc.change_writer import ChangeWriter, EventSource, TableChangeWriter, WrittenCommit
+from slackwater.cdc.change_writer import (
+    Boundaries,
+    ChangeWriter,
+    EventSource,
+    TableChangeWriter,
+    WrittenCommit,
+)
 from slackwater.client.transaction import Commit
 from slackwater.kafka.transactions import DeliveredOffsets, DeliveryReport, Headers
 from slackwater.protocol import CommitPosition, CommitRecord, ConfigError
@@ -63,14 +69,6 @@ def place_of(commit: Commit, newest: CommitPosition | None) -> CommitPlace:
     return CommitPlace(commit.position, commit.xid, commit.commit_ts_ms)
 
 
-class WrittenRecord(NamedTuple):
-    """A record to write."""
-
-    topic: str
-    key: bytes
-    value: bytes
-
-
 class WrittenTransaction:
     """Creates the records of one transaction, and collects Kafka's delivery reports.
 
@@ -96,8 +94,10 @@ class WrittenTransaction:
 
     def change(
         self, table: str, key: Row, before: Row | None, after: Row | None, op: bytes = b""
-    ) -> WrittenRecord:
-        """Returns the change event of a row; equal keys are equal bytes, whatever the order of their columns.
+    ) -> tuple[str, bytes, bytes]:
+        """Returns the topic, key and value of a row's change event.
+
+        Equal keys are equal bytes, whatever the order of their columns.
 
         Raises:
             ConfigError: The row contradicts its key, or a value cannot be written.
@@ -110,9 +110,8 @@ class WrittenTransaction:
         old, new = (
             None if row is None else encode_row(_with_key(table, key, row)) for row in (before, after)
         )
-        return WrittenRecord(
-            topic, record_key, writer.event(old, new, op=op, lsn=self._previous + self._changes.total + 1)
-        )
+        event = writer.event(old, new, op=op, lsn=self._previous + self._changes.total + 1)
+        return topic, record_key, event
 
     def has(self, topic: str) -> bool:
         """Returns whether a record was written to a topic."""
@@ -139,10 +138,9 @@ class WrittenTransaction:
             (HEADER_XID, str(self._changes.xid)),
         ]
 
-    def boundaries(self, topic: str) -> tuple[WrittenRecord, WrittenRecord]:
+    def boundaries(self) -> Boundaries:
         """Returns BEGIN, and END with the number of changes so far."""
-        key, begin, end = self._changes.boundaries()
-        return WrittenRecord(topic, key, begin), WrittenRecord(topic, key, end)
+        return self._changes.boundaries()
 
     def commit_record(self) -> CommitRecord:
         """Returns the commit record, with the offsets of all delivered records."""

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.cuts import RecordsGoneError
 from slackwater.dev import KafkaBroker
-from slackwater.outputs import REQUEST_TIMEOUT
+from slackwater.outputs.contract import REQUEST_TIMEOUT
 from slackwater.pipeline.source.kafka_reader import SpanReader, first_values, kept_consumer
 from slackwater.protocol import KafkaSettings, StateError, UnavailableError
 
