@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from slackwater.engine.bucket import BucketProcessor
-from slackwater.engine.index.contract import Contents, IndexTransaction
-from slackwater.engine.index.together import BucketRoute, TogetherContents
+from slackwater.engine.index.contract import BucketRoute, Contents, IndexTransaction, TogetherContents
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex, MemoryTransaction
 from slackwater.engine.payloads import Document, bucket_of
 from slackwater.engine.settings import Scope

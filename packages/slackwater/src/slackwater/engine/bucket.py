@@ -11,8 +11,13 @@ from operator import itemgetter
 from typing import Final, TypeVar
 
 from slackwater.engine.evaluate.evaluators import Evaluators
-from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
-from slackwater.engine.index.together import BucketRoute, TogetherContents
+from slackwater.engine.index.contract import (
+    BucketIndex,
+    BucketRoute,
+    Contents,
+    IndexTransaction,
+    TogetherContents,
+)
 from slackwater.engine.moves import MovedRows
 from slackwater.engine.owners import KeyOwners, Owners, check_aggregate
 from slackwater.engine.pack.specification import packing_spec
