@@ -10,7 +10,7 @@ from slackwater_certify.committed_states import CommittedStates, evaluate_commit
 from slackwater_certify.history import History
 from slackwater_certify.replay import DocumentKey
 from slackwater_certify.view import View, load_view
-from slackwater_lab.fakes.certified import Record, RightOutput, SourceLog, write_specification
+from slackwater_lab.fakes.certified import RightOutput, SourceLog, SourceRecord, write_specification
 
 Judge = Callable[..., Certificate]
 
@@ -25,7 +25,7 @@ def view(specification: Specification) -> View:
     return load_view(specification)
 
 
-def states_of(records: Iterable[Record], specification: Specification, view: View) -> CommittedStates:
+def states_of(records: Iterable[SourceRecord], specification: Specification, view: View) -> CommittedStates:
     history = History(view.tables)
     given = list(enumerate(records))
     for _, record in given:
@@ -44,7 +44,7 @@ def states_of(records: Iterable[Record], specification: Specification, view: Vie
 @pytest.fixture(scope="session")
 def evaluated(specification: Specification, view: View) -> Iterator[Callable[[SourceLog], CommittedStates]]:
     """Returns the committed states of a source. They are kept until another source is judged."""
-    known: dict[tuple[Record, ...], CommittedStates] = {}
+    known: dict[tuple[SourceRecord, ...], CommittedStates] = {}
 
     def close() -> None:
         while known:

@@ -11,10 +11,10 @@ from slackwater_bench.messaging.servers import Servers, running_servers
 from slackwater_bench.scenario import Parameters, RunContext
 from slackwater_lab.messaging.receiving import crash as receiving
 from slackwater_lab.messaging.receiving.crash import receive_through_deaths
-from slackwater_lab.messaging.receiving.world import Verdict as ReceiveVerdict
+from slackwater_lab.messaging.receiving.world import ReceiveVerdict
 from slackwater_lab.messaging.sending import faults as sending
 from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover, measure_losses, new_order
-from slackwater_lab.messaging.sending.judge import Verdict as SendVerdict
+from slackwater_lab.messaging.sending.judge import SendVerdict
 from slackwater_lab.messaging.sending.service import MESSAGES
 from slackwater_lab.messaging.sending.ways import WAYS
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep

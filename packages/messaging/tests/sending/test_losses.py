@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater_lab.messaging.sending import WAYS, Verdict
+from slackwater_lab.messaging.sending import WAYS, SendVerdict
 from slackwater_lab.messaging.sending.crash import measure_losses
 
 pytestmark = pytest.mark.integration
@@ -32,4 +32,4 @@ def test_many_deaths_cost_what_the_way_says(
 def test_a_few_deaths_are_counted(postgres_server: PostgresServer, kafka_broker: KafkaBroker) -> None:
     found = measure_losses("saved", postgres_server.dsn(), kafka_broker.bootstrap, kills=2, seed=SEED)
     assert found.rows > 0
-    assert found == Verdict(rows=found.rows, lost=0, repeated=0, ghosts=0, disordered=0)
+    assert found == SendVerdict(rows=found.rows, lost=0, repeated=0, ghosts=0, disordered=0)

@@ -74,7 +74,7 @@ def line(line_id: int, order_id: int, price: str) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SourceRecord:
     """Holds a record of one of the source's topics."""
 
     topic: str
@@ -87,7 +87,7 @@ class SourceLog:
     """Acts as a database with a connector: holds Debezium's records of what is committed in it."""
 
     prefix: str = "shop"
-    records: list[Record] = field(default_factory=list)
+    records: list[SourceRecord] = field(default_factory=list)
     """In the order in which the connector emits them."""
     commits: list[tuple[int, int]] = field(default_factory=list)
     """LSN and time of every commit."""
@@ -158,17 +158,17 @@ class SourceLog:
         before: Row | None,
         after: Row | None,
         block: Mapping[str, object] | None = None,
-    ) -> Record:
+    ) -> SourceRecord:
         xid = None if block is None else self._xid
         source = {"schema": "shop", "table": table, "lsn": self._lsn, "txId": xid, "snapshot": "false"}
         event = {"before": before, "after": after, "source": source, "transaction": block, "op": op}
         row_id = (after or before or {})["id"]
-        return Record(f"{self.prefix}.shop.{table}", _bytes({"id": row_id}), _bytes(event))
+        return SourceRecord(f"{self.prefix}.shop.{table}", _bytes({"id": row_id}), _bytes(event))
 
-    def _end(self, xid: int, time_ms: int, counts: Mapping[str, int]) -> Record:
+    def _end(self, xid: int, time_ms: int, counts: Mapping[str, int]) -> SourceRecord:
         collections = [{"data_collection": name, "event_count": count} for name, count in counts.items()]
         end = {"status": "END", "id": f"{xid}:{self._lsn}", "ts_ms": time_ms, "data_collections": collections}
-        return Record(f"{self.prefix}.transaction", _bytes({"id": end["id"]}), _bytes(end))
+        return SourceRecord(f"{self.prefix}.transaction", _bytes({"id": end["id"]}), _bytes(end))
 
     def _documents(self) -> dict[int, Document]:
         rows = self._rows.items()
@@ -260,7 +260,7 @@ class Topics:
         self.claiming = load_specification(write_specification(folder, text.replace("[source]", claims)))
         self._create()
 
-    def write_source(self, records: Iterable[Record]) -> None:
+    def write_source(self, records: Iterable[SourceRecord]) -> None:
         """Writes records as a connector does: the partition follows from the key."""
         producer = self._producer
         for record in records:

@@ -11,7 +11,7 @@ import fastavro
 
 from slackwater.protocol import RegistrySettings
 from slackwater_lab.simulator.connector import NOTIFICATIONS, TRANSACTIONS
-from slackwater_lab.simulator.kafka import Record
+from slackwater_lab.simulator.kafka import SentRecord
 
 ADDRESS = "http://registry.invalid:8081"
 
@@ -130,14 +130,14 @@ class AvroConverter:
                 return HTTPStatus.OK, json.dumps({"schema": text}).encode()
         return HTTPStatus.NOT_FOUND, b"{}"
 
-    def convert(self, record: Record) -> None:
+    def convert(self, record: SentRecord) -> None:
         """Turns key and value of a record of JSON into Avro."""
         if record.key:
             record.key = self._written(_text_of(record.target[0], ()), json.loads(record.key))
         if record.value:
             record.value = self._written(self._schema_of(record), json.loads(record.value))
 
-    def _schema_of(self, record: Record) -> str:
+    def _schema_of(self, record: SentRecord) -> str:
         if record.target == TRANSACTIONS:
             return _fixed(0)
         if record.target == NOTIFICATIONS:

@@ -24,7 +24,7 @@ from slackwater_lab.debezium import (
     snapshot_value,
 )
 from slackwater_lab.simulator.database import Change, Row, SimulatedCommit
-from slackwater_lab.simulator.kafka import Broker, Record
+from slackwater_lab.simulator.kafka import Broker, SentRecord
 from slackwater_lab.simulator.scenario import SOURCE, SimulatedTable
 
 TRANSACTIONS = (transaction_topic(SOURCE), 0)
@@ -101,15 +101,15 @@ class Connector:
         self._way = way
         self._header = ""
         self._restart = Restart(Place(0))
-        self._prelude: deque[tuple[Record, Place]] = deque()
-        self._snapshot: deque[Record] = deque()
+        self._prelude: deque[tuple[SentRecord, Place]] = deque()
+        self._snapshot: deque[SentRecord] = deque()
         self._snapshot_lsn = 8
         """Of the newest initial snapshot; where the stream begins without one."""
-        self.snapshot_records: list[Record] = []
+        self.snapshot_records: list[SentRecord] = []
         """Everything that the newest initial snapshot consists of."""
-        self.skip_records: list[Record] = []
+        self.skip_records: list[SentRecord] = []
         """Everything that tells of a snapshot that was skipped."""
-        self._unacknowledged: deque[tuple[list[Record], Place]] = deque()
+        self._unacknowledged: deque[tuple[list[SentRecord], Place]] = deque()
         self._numbering = -1, 0
         self._orders: list[int] = []
         self.place = Place(0)
@@ -152,7 +152,7 @@ class Connector:
         """Says whether the slot is still behind: the last run started numbers again and stored no offset."""
         return self._restart.is_renumbering and place == self._restart.place
 
-    def next_records(self, now_ms: int) -> list[Record] | None:
+    def next_records(self, now_ms: int) -> list[SentRecord] | None:
         """The next item's records, which may be none at all; None when there is nothing to emit."""
         if self._snapshot:
             record = self._snapshot.popleft()
@@ -194,7 +194,7 @@ class Connector:
         if self.acknowledged > self.stored[-1]:
             self.stored.append(self.acknowledged)
 
-    def _row_records(self, commit: SimulatedCommit, place: Place, now_ms: int) -> Iterator[Record]:
+    def _row_records(self, commit: SimulatedCommit, place: Place, now_ms: int) -> Iterator[SentRecord]:
         number = place.item - 1
         change = commit.changes[number]
         if not self._way.arrives(commit, number):
@@ -226,7 +226,7 @@ class Connector:
 
     def _data_record(
         self, change: Change, value: bytes | None, now_ms: int, identity: tuple[int, int] | None
-    ) -> Record:
+    ) -> SentRecord:
         row_id = None if change.op == "t" else change.key
         return self._to_table(change.table, row_id, value, now_ms, identity)
 
@@ -237,7 +237,7 @@ class Connector:
         value: bytes | None,
         now_ms: int,
         identity: tuple[int, int] | None,
-    ) -> Record:
+    ) -> SentRecord:
         topic = data_topic(SOURCE, table)
         count = self._broker.partition_count(topic)
         if row_id is None or self._tables[table].is_keyless:
@@ -245,14 +245,14 @@ class Connector:
         else:
             key = key_bytes(row_id)
             partition = partition_of(key, count)
-        return Record((topic, partition), key, value, self._header, now_ms, identity)
+        return SentRecord((topic, partition), key, value, self._header, now_ms, identity)
 
-    def _transaction_record(self, value: bytes, now_ms: int) -> Record:
-        return Record(TRANSACTIONS, b"", value, "", now_ms)
+    def _transaction_record(self, value: bytes, now_ms: int) -> SentRecord:
+        return SentRecord(TRANSACTIONS, b"", value, "", now_ms)
 
     # --- snapshots
 
-    def chunk_records(self, table: str, rows: Iterable[Row], now_ms: int) -> list[Record]:
+    def chunk_records(self, table: str, rows: Iterable[Row], now_ms: int) -> list[SentRecord]:
         """Rows of an incremental snapshot; they have no run header."""
         records = []
         for row in rows:
@@ -260,7 +260,7 @@ class Connector:
             records.append(replace(self._to_table(table, row[0], value, now_ms, None), run=""))
         return records
 
-    def blocking_records(self, found: Sequence[SnapshotRows], *, is_announced: bool) -> list[Record]:
+    def blocking_records(self, found: Sequence[SnapshotRows], *, is_announced: bool) -> list[SentRecord]:
         """Rows of an ad hoc snapshot at the position of the stream; each table has its own time."""
         records = [_notification("STARTED", found[0].now_ms)]
         for table, rows, now_ms in found:
@@ -297,7 +297,7 @@ class Connector:
 
         In every other run its rows are stamped 1 ms before they are announced.
         """
-        records: list[Record] = []
+        records: list[SentRecord] = []
         total = sum(map(len, rows.values()))
         done = 0
 
@@ -324,8 +324,8 @@ class Connector:
         self._snapshot, self.is_in_snapshot = deque(records), True
 
 
-def _notification(kind: str, now_ms: int, **data: str) -> Record:
-    return Record(NOTIFICATIONS, b"", notification_value(kind, ts_ms=now_ms, **data), "", now_ms)
+def _notification(kind: str, now_ms: int, **data: str) -> SentRecord:
+    return SentRecord(NOTIFICATIONS, b"", notification_value(kind, ts_ms=now_ms, **data), "", now_ms)
 
 
 def _run_id(now_ms: int, number: int) -> str:

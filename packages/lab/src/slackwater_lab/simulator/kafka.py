@@ -20,7 +20,7 @@ NOT_AT_ALL = 1 << 62
 
 
 @dataclass(eq=False, slots=True)
-class Record:
+class SentRecord:
     """A record that the connector hands to the producer."""
 
     target: Key
@@ -47,7 +47,7 @@ class KafkaTransaction:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    record: Record | None
+    record: SentRecord | None
     """None: a marker."""
     transaction: KafkaTransaction | None
 
@@ -68,7 +68,7 @@ class BrokerPartition:
         """The next offset to be written."""
         return len(self._entries)
 
-    def append(self, record: Record, transaction: KafkaTransaction | None = None) -> int:
+    def append(self, record: SentRecord, transaction: KafkaTransaction | None = None) -> int:
         """Writes a record; returns its offset."""
         if transaction is not None and self.key not in transaction.first_offsets:
             transaction.first_offsets[self.key] = self.end
@@ -85,7 +85,7 @@ class BrokerPartition:
         """Loses the oldest records, as retention does; never what is not readable yet."""
         self.begin = max(self.begin, min(offset, self.readable_end))
 
-    def reveal(self, count: int) -> list[Record]:
+    def reveal(self, count: int) -> list[SentRecord]:
         """Makes more records readable, as far as transactions permit; returns the newly acknowledged ones."""
         before = self.high_watermark
         self.high_watermark = min(self.end, before + count)
@@ -98,7 +98,7 @@ class BrokerPartition:
         self._undecided = [t for t in self._undecided if t.markers.get(self.key, end) >= end]
         return min((t.first_offsets[self.key] for t in self._undecided), default=end)
 
-    def read(self, first: int, last: int) -> Iterator[tuple[int, Record]]:
+    def read(self, first: int, last: int) -> Iterator[tuple[int, SentRecord]]:
         """Committed records at offsets in ``[first, last)``."""
         for offset, entry in enumerate(self._entries[first:last], first):
             if entry.record is not None and (entry.transaction is None or entry.transaction.is_committed):
@@ -129,7 +129,7 @@ class Broker:
         ]
 
 
-OnWritten = Callable[[Record, int], None]
+OnWritten = Callable[[SentRecord, int], None]
 """Receives each record that stays in Kafka, with its offset."""
 
 
@@ -141,9 +141,9 @@ class Producer(ABC):
         """How many of the next batches are written twice, where the producer writes at least once."""
         self._broker = broker
         self._on_written = on_written
-        self._queues: dict[Key, deque[Record]] = {}
+        self._queues: dict[Key, deque[SentRecord]] = {}
 
-    def send(self, record: Record) -> None:
+    def send(self, record: SentRecord) -> None:
         """Takes a record."""
         self._queues.setdefault(record.target, deque()).append(record)
 
@@ -193,7 +193,7 @@ class TransactionalProducer(Producer):
     def __init__(self, broker: Broker, on_written: OnWritten) -> None:
         super().__init__(broker, on_written)
         self._transaction = KafkaTransaction()
-        self._written: list[tuple[Record, int]] = []
+        self._written: list[tuple[SentRecord, int]] = []
         """What the open transaction holds, with offsets."""
         self._undecided: list[Key] = []
         """Partitions that wait for the marker of a decided transaction."""
@@ -391,7 +391,7 @@ def _metadata(broker: Broker) -> Any:
     )
 
 
-def _message(record: Record, offset: int) -> Message:
+def _message(record: SentRecord, offset: int) -> Message:
     return Message(
         topic=record.target[0],
         partition=record.target[1],

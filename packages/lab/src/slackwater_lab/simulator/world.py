@@ -29,7 +29,7 @@ from slackwater_lab.simulator.connector import (
     SnapshotRows,
 )
 from slackwater_lab.simulator.database import Change, Database, Row, SimulatedCommit, State
-from slackwater_lab.simulator.kafka import Broker, PlainProducer, Record, TransactionalProducer
+from slackwater_lab.simulator.kafka import Broker, PlainProducer, SentRecord, TransactionalProducer
 from slackwater_lab.simulator.oracle import Expected, Oracle, ViolationError
 from slackwater_lab.simulator.scenario import SOURCE, Feature, Restore, Scenario
 
@@ -393,7 +393,7 @@ class World:
         else:
             self.start_snapshot()
 
-    def _needed_snapshot_records(self) -> list[Record]:
+    def _needed_snapshot_records(self) -> list[SentRecord]:
         wanted = {*self.followed_topics, NOTIFICATIONS[0]}
         return [r for r in self.connector.snapshot_records if r.target[0] in wanted]
 
@@ -512,7 +512,7 @@ class World:
         for record in self.connector.blocking_records(found, is_announced=is_announced):
             self._send(record)
 
-    def _send(self, record: Record) -> None:
+    def _send(self, record: SentRecord) -> None:
         if self.avro is not None:
             self.avro.convert(record)
         self.producer.send(record)
@@ -551,7 +551,7 @@ class World:
             if records is None and self.producer.is_done and not self.broker.hidden():
                 return
 
-    def _note_written(self, record: Record, offset: int) -> None:
+    def _note_written(self, record: SentRecord, offset: int) -> None:
         record.is_written = True
         if record.change is not None:
             self.oracle.add_row(record.change, record.target, offset)
@@ -569,7 +569,7 @@ def _changes(commit: SimulatedCommit) -> str:
     return " ".join(f"{c.op}:{c.table}:{c.key}" for c in commit.changes) or "nothing"
 
 
-def _record(record: Record) -> str:
+def _record(record: SentRecord) -> str:
     what = f"row {record.change[1]} of {record.change[0]}" if record.change else ""
     if not what:
         what = "tombstone" if record.value is None else record.value[:80].decode()

@@ -14,7 +14,7 @@ from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.receiving.member import Effects, processor, receiver
 from slackwater_lab.messaging.receiving.ways import Twin, Way
 from slackwater_lab.messaging.receiving.world import (
-    Verdict,
+    ReceiveVerdict,
     World,
     go_on_and_end,
     stop,
@@ -88,7 +88,7 @@ def receive_points(way: Way | Twin | None) -> Iterator[ReceivePoint]:
             yield ReceivePoint(way, step, fault)
 
 
-def suffer_and_finish(point: ReceivePoint, servers: Servers) -> Verdict:
+def suffer_and_finish(point: ReceivePoint, servers: Servers) -> ReceiveVerdict:
     """Lets members receive through a fault, to the end of what was written; judges."""
     world = servers.world(point.way)
     world.write(range(ITEMS))
@@ -140,7 +140,9 @@ def finish_beside(world: World, stopped: BaseProcess) -> None:
         stop(other)
 
 
-def receive_through_deaths(way: Way | Twin | None, servers: Servers, *, kills: int, seed: int) -> Verdict:
+def receive_through_deaths(
+    way: Way | Twin | None, servers: Servers, *, kills: int, seed: int
+) -> ReceiveVerdict:
     """Kills a member after a drawn time, again and again; every fourth one is stopped until another is done.
 
     Raises:

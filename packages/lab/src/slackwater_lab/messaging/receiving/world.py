@@ -35,7 +35,7 @@ _ANSWERS = "SELECT item, answer FROM {}.answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReceiveVerdict:
     """What went wrong, in numbers."""
 
     lost: int
@@ -49,7 +49,7 @@ class Verdict:
     """That were to have an effect."""
 
 
-RIGHT = Verdict(0, 0)
+RIGHT = ReceiveVerdict(0, 0)
 
 
 class World:
@@ -167,7 +167,7 @@ class World:
             asking.close()
         return {n: end for n, end in ends.items() if end} == {n: at for n, at in found.items() if at > 0}
 
-    def judge(self) -> Verdict:
+    def judge(self) -> ReceiveVerdict:
         """Compares effects with what was written."""
         if self.settings.way is None:
             records = read_to_end(self.settings.bootstrap, f"{self.settings.topic}.out")
@@ -220,6 +220,6 @@ def _text(value: str | bytes | None) -> str:
     return value.decode() if isinstance(value, bytes) else value or ""
 
 
-def _verdict(expected: set[str], found: Counter[str]) -> Verdict:
+def _verdict(expected: set[str], found: Counter[str]) -> ReceiveVerdict:
     repeated = sum(found.values()) - len(found)
-    return Verdict(len(expected - found.keys()), repeated, messages=len(expected))
+    return ReceiveVerdict(len(expected - found.keys()), repeated, messages=len(expected))

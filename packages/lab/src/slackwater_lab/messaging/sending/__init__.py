@@ -1,7 +1,7 @@
 """Services that write a database and send messages, killed at every step, and a judge of what is left."""
 
 from slackwater_lab.messaging.sending.crash import CrashPoint, CrashReport, crash_and_recover
-from slackwater_lab.messaging.sending.judge import Verdict, judge
+from slackwater_lab.messaging.sending.judge import SendVerdict, judge
 from slackwater_lab.messaging.sending.service import Order, run_in_process
 from slackwater_lab.messaging.sending.ways import WAYS, Way
 
@@ -10,7 +10,7 @@ __all__ = [
     "CrashPoint",
     "CrashReport",
     "Order",
-    "Verdict",
+    "SendVerdict",
     "Way",
     "crash_and_recover",
     "judge",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.messaging.sending.judge import Verdict, judge
+from slackwater_lab.messaging.sending.judge import SendVerdict, judge
 from slackwater_lab.messaging.sending.service import Order, run_in_process, start
 from slackwater_lab.messaging.sending.ways import WAYS, Loss
 from slackwater_lab.topics import make_topics
@@ -39,8 +39,8 @@ class CrashPoint:
 class CrashReport:
     """What was visible after the death, and after the next run."""
 
-    at_death: Verdict
-    recovered: Verdict
+    at_death: SendVerdict
+    recovered: SendVerdict
 
     @property
     def early(self) -> int:
@@ -80,7 +80,7 @@ def crash_and_recover(point: CrashPoint, order: Order, *, occurrence: int = 2) -
     return CrashReport(at_death, judge(order))
 
 
-def measure_losses(way: str, database: str, bootstrap: str, *, kills: int, seed: int) -> Verdict:
+def measure_losses(way: str, database: str, bootstrap: str, *, kills: int, seed: int) -> SendVerdict:
     """Runs a service again and again, kills it each time after a drawn time, and counts.
 
     Raises:

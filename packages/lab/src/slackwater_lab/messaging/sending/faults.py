@@ -22,7 +22,7 @@ from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.protocol import SlackwaterError
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.crash import PARTITIONS, new_order
-from slackwater_lab.messaging.sending.judge import Verdict, judge
+from slackwater_lab.messaging.sending.judge import SendVerdict, judge
 from slackwater_lab.messaging.sending.service import Business, Order
 from slackwater_lab.messaging.sending.ways import WAYS, Delivery
 from slackwater_lab.probes import At
@@ -101,7 +101,7 @@ def fault_points() -> Iterator[FaultPoint]:
                     yield FaultPoint(name, step, fault)
 
 
-def suffer_and_go_on(point: FaultPoint, servers: Servers) -> Verdict:
+def suffer_and_go_on(point: FaultPoint, servers: Servers) -> SendVerdict:
     """Runs a service through a fault, then another one in its name; judges when all is delivered.
 
     Raises:

@@ -12,7 +12,7 @@ from slackwater_lab.topics import read_to_end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SendVerdict:
     """What a reader of committed records sees, against what the database has committed. Counts messages."""
 
     rows: int
@@ -27,7 +27,7 @@ class Verdict:
     """Messages that came, for the first time, behind a later one of their key."""
 
 
-def judge(order: Order) -> Verdict:
+def judge(order: Order) -> SendVerdict:
     """Judges what is visible now.
 
     Raises:
@@ -47,7 +47,7 @@ def judge(order: Order) -> Verdict:
             newest[key] = max(each, newest.get(key, each))
         shown[each] += 1
     expected = {(number, place) for number in committed for place in range(order.messages)}
-    return Verdict(
+    return SendVerdict(
         rows=len(committed),
         lost=len(expected - shown.keys()),
         repeated=shown.total() - len(shown),
