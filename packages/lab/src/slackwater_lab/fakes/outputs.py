@@ -31,6 +31,7 @@ from slackwater.protocol import (
     encode_progress_record,
 )
 from slackwater.protocol.keys import commit_topic, cut_log_topic, data_topic, progress_topic
+from slackwater_lab.debezium import change_value, incremental_value, snapshot_value
 from slackwater_lab.fakes.broker import MemoryBroker
 
 COMMIT_MS = 1_795_206_861_000
@@ -186,9 +187,7 @@ class OutputWriter:
         for topic, partition, key, value in documents:
             place = f"{self.name}.{topic}", partition
             self.topics.write(place, None if value is None else value.encode(), key.encode())
-        ranges: dict[str, dict[int, OffsetRange]] = {}
-        for (topic, partition), offsets in sorted(self.topics.written().items()):
-            ranges.setdefault(topic, {})[partition] = OffsetRange(len(offsets), offsets[0], offsets[-1])
+        ranges = _ranges(self.topics.written())
         record = CommitRecord(
             pipeline=self.name,
             source="src",
@@ -299,28 +298,13 @@ class ChangeWriter:
         self, table: str, xid: int | None, order: int, row: Any, *, lsn: int = 0, snapshot: str = "true"
     ) -> bytes:
         """Makes a change record; a row of None is a delete."""
-        schema, _, name = table.partition(".")
         own = lsn or (xid or 0) - 107 + order
-        block = {"id": f"{xid}:{own}", "total_order": order, "data_collection_order": order}
-        return json.dumps(
-            {
-                "before": None,
-                "after": row,
-                "source": {
-                    "connector": "postgresql",
-                    "name": self.source,
-                    "ts_ms": COMMIT_MS,
-                    "snapshot": "false" if xid else snapshot,
-                    "schema": schema,
-                    "table": name,
-                    "txId": xid,
-                    **({} if own < 0 else {"lsn": own}),
-                },
-                "transaction": block if xid else None,
-                "op": "r" if not xid else "d" if row is None else "c",
-                "ts_ms": COMMIT_MS + 5,
-            }
-        ).encode()
+        if xid:
+            op, position, orders = "d" if row is None else "c", (xid, max(own, 0)), (order, order)
+            return change_value(table, op, position=position, orders=orders, after=row, ts_ms=COMMIT_MS)
+        if own < 0:
+            return incremental_value(table, row, ts_ms=COMMIT_MS)
+        return snapshot_value(table, own, row, snapshot=snapshot, ts_ms=COMMIT_MS)
 
     def _write(self, rows: Sequence[tuple[str, int, bytes]], *, has_keys: bool = True) -> None:
         self.topics.begin()
@@ -331,6 +315,14 @@ class ChangeWriter:
             self._ends[topic][partition] = offsets[-1] + 1
         self.topics.end()
         self._events += len(rows)
+
+
+def _ranges(written: Mapping[Place, Sequence[int]]) -> dict[str, dict[int, OffsetRange]]:
+    """Returns what a commit record says of the offsets that were written."""
+    ranges: dict[str, dict[int, OffsetRange]] = {}
+    for (topic, partition), offsets in sorted(written.items()):
+        ranges.setdefault(topic, {})[partition] = OffsetRange(len(offsets), offsets[0], offsets[-1])
+    return ranges
 
 
 Change = tuple[str, int, int | None]
@@ -386,11 +378,11 @@ class ViewWriter:
                 state[view].pop(key, None)
             else:
                 state[view][key] = value
-        ranges: dict[str, dict[int, OffsetRange]] = {}
+        ranges = _ranges(self.topics.written())
         ends = {topic: list(found) for topic, found in self.ends.items()}
-        for (topic, partition), offsets in self.topics.written().items():
-            ranges.setdefault(topic, {})[partition] = OffsetRange(len(offsets), offsets[0], offsets[-1])
-            ends[topic][partition] = offsets[-1] + 1
+        for topic, of_topic in ranges.items():
+            for partition, each in of_topic.items():
+                ends[topic][partition] = each.last_offset + 1
         record = CommitRecord(
             pipeline=self.name,
             source=self.source,
