@@ -40,11 +40,6 @@ class _HadoopServer(Server):
     _jars: JarSet | None = None
 
     @property
-    def port(self) -> int:
-        """TCP port on loopback."""
-        return self._port("port")
-
-    @property
     def address(self) -> str:
         """``host:port`` of the server."""
         return f"{LOOPBACK}:{self.port}"

@@ -42,11 +42,6 @@ class ObjectStore(Server):
         self._program: JavaProgram | None = None
 
     @property
-    def port(self) -> int:
-        """TCP port on loopback."""
-        return self._port("port")
-
-    @property
     def address(self) -> str:
         """``http://`` URL of the server."""
         return f"http://{LOOPBACK}:{self.port}"

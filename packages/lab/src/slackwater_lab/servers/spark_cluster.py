@@ -38,11 +38,6 @@ class _SparkDaemon(Server):
     """A process of the installed PySpark."""
 
     @property
-    def port(self) -> int:
-        """TCP port on loopback."""
-        return self._port("port")
-
-    @property
     def address(self) -> str:
         """``spark://`` URL."""
         return f"spark://{LOOPBACK}:{self.port}"

@@ -77,11 +77,6 @@ class ConnectWorker(Server):
         self._is_registered = False
 
     @property
-    def port(self) -> int:
-        """TCP port of the REST interface on loopback."""
-        return self._port("port")
-
-    @property
     def address(self) -> str:
         """URL of the REST interface."""
         return f"http://{LOOPBACK}:{self.port}"

@@ -51,11 +51,6 @@ class KafkaBroker(Server):
         self._program: JavaProgram | None = None
 
     @property
-    def port(self) -> int:
-        """TCP port on loopback."""
-        return self._port("port")
-
-    @property
     def bootstrap(self) -> str:
         """``bootstrap.servers`` for clients."""
         return f"{LOOPBACK}:{self.port}"

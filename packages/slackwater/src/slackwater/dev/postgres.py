@@ -54,11 +54,6 @@ class PostgresServer(Server):
         self._data: Path | None = None
 
     @property
-    def port(self) -> int:
-        """TCP port on loopback."""
-        return self._port("port")
-
-    @property
     def address(self) -> str:
         """DSN of the default database."""
         return self.dsn()

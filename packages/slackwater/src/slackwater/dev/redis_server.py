@@ -18,11 +18,6 @@ class RedisServer(Server):
     _program: InstalledProgram | None = None
 
     @property
-    def port(self) -> int:
-        """TCP port on loopback."""
-        return self._port("port")
-
-    @property
     def url(self) -> str:
         """``redis://`` URL of database 0."""
         return f"redis://{LOOPBACK}:{self.port}/0"

@@ -171,6 +171,11 @@ class Server(ABC):
         return dict(self._ports)
 
     @property
+    def port(self) -> int:
+        """TCP port on loopback by which clients reach it."""
+        return self._port("port")
+
+    @property
     def pid(self) -> int:
         """Process id.
 
