@@ -21,9 +21,9 @@ from slackwater_certify.specification import OutputKind
 from slackwater_lab.fakes.certified import (
     PARTITIONS,
     SCHEMA,
-    Record,
     RightOutput,
     SourceLog,
+    SourceRecord,
     Topics,
     line,
     order,
@@ -90,7 +90,7 @@ def test_what_operators_have_skipped_is_read_from_the_cut_log(topics: Topics) ->
     cut["end"] = {t: [ends.get((t, p), 0) for p in range(PARTITIONS)] for t in tables}
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
     admin.create_topics([NewTopic(cuts, 1, 1)])[cuts].result(300)
-    topics.write_source([Record(cuts, b"", json.dumps(cut).encode()), *log.records[number + 1 :]])
+    topics.write_source([SourceRecord(cuts, b"", json.dumps(cut).encode()), *log.records[number + 1 :]])
     topics.write_output(RightOutput.publish(log, partitions=PARTITIONS))
     certificate = certify(topics.claiming, Connections(bootstrap=topics.bootstrap))
     assert certificate.examples == {}

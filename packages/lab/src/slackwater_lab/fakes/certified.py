@@ -149,7 +149,7 @@ class SourceLog:
             "end": {f"{self.prefix}.shop.{name}": [len(records)] for name in ("orders", "lines")},
             "skipped": [self._xid],
         }
-        records += [Record(f"{self.prefix}.slackwater.cuts", b"", _bytes(cut)), late]
+        records += [SourceRecord(f"{self.prefix}.slackwater.cuts", b"", _bytes(cut)), late]
 
     def _change(
         self,
