@@ -48,6 +48,7 @@ class Shop:
 
     def __init__(self, bootstrap: str, redis_url: str) -> None:
         self.source = f"src-{uuid.uuid4().hex[:10]}"
+        self.version = "slackwater"
         self.bootstrap, self.redis_url = bootstrap, redis_url
         self.lsn = self._previous = self.events = 0
         self._uncut: list[CommittedTransaction] = []
@@ -118,7 +119,7 @@ class Shop:
             "after": row,
             "op": op,
             "ts_ms": COMMIT_MS,
-            "source": {"version": "slackwater", "name": self.source, "ts_ms": COMMIT_MS}
+            "source": {"version": self.version, "name": self.source, "ts_ms": COMMIT_MS}
             | {"snapshot": "false", "schema": schema, "table": name, "txId": xid, "lsn": lsn},
             "transaction": {"id": f"{xid}:{lsn}", "total_order": order, "data_collection_order": order},
         }

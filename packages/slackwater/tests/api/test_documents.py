@@ -321,6 +321,32 @@ def test_pipelines_run_in_the_session_that_they_are_given(
     assert spark.range(3).count() == 3, "the session is left as it is"
 
 
+def test_a_run_can_be_told_the_configuration_of_a_connector(
+    spark: SparkSession, shop: Any, tmp_path: Path
+) -> None:
+    shop.version = "3.6.0.Final"
+    shop.new_order(1, "1.10", customer="ada")
+    shop.cut()
+    views = {"names": "SELECT TRANSACTIONALLY id, customer FROM inventory.orders"}
+    pipeline = Pipeline(name="p", source=shop.source, schema=shop.schema, views=views)
+    untold = pipeline.documents(spark, bootstrap=shop.bootstrap)
+    effects = Effects()
+    with pytest.raises(ConfigError, match=r"configuration is not known.*customer may be stored out of line"):
+        for_each_document_batch(untold, effects, checkpoint=tmp_path / "untold", available_now=True)
+    assert effects.batches == []
+    properties = {
+        "plugin.name": "pgoutput",
+        "decimal.handling.mode": "string",
+        "skipped.operations": "none",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "value.converter.replace.null.with.default": "false",
+    }
+    told = pipeline.documents(spark, bootstrap=shop.bootstrap, connect_properties=properties)
+    for_each_document_batch(told, effects, checkpoint=tmp_path / "told", available_now=True)
+    assert len(effects.batches) == 1
+
+
 @pytest.mark.slow  # without Spark: test_stateful.py
 def test_an_error_in_the_function_per_key_ends_the_run_and_says_where(
     spark: SparkSession, shop: Any, tmp_path: Path

@@ -21,6 +21,9 @@ class ChangesOptions(TypedDict, total=False):
 
     topics: Mapping[str, str]
     """The topic of each table whose rows a transform of the connector routes to another topic than usual."""
+    connect_properties: Mapping[str, str]
+    """The connector's configuration, for :func:`write_view` and :func:`for_each_document_batch`: like
+    ``[connect.properties]`` of ``slackwater.toml``, it counts if Redis does not say it."""
     redis_password: str
     schema_registry: str
     """The address of the schema registry, if the topics are in Avro."""
@@ -197,8 +200,8 @@ def _as_text(options: ChangesOptions) -> dict[str, str]:
     for name, value in options.items():
         if name == "kafka":
             text |= {f"kafka.{setting}": str(each) for setting, each in options["kafka"].items()}
-        elif name == "topics":
-            text["topics"] = orjson.dumps(dict(options["topics"])).decode()
+        elif isinstance(value, Mapping):
+            text[name] = orjson.dumps(dict(value)).decode()
         elif isinstance(value, bool):
             text[name] = str(value).lower()
         elif value is not None:

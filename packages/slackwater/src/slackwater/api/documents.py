@@ -131,4 +131,5 @@ def run_settings(documents: Documents, checkpoint: str | Path) -> RunSettings:
         timeline=options.timeline,
         parallelism=options.parallelism,
         max_events_per_batch=options.max_events_per_batch,
+        connector_properties=options.connect_properties,
     )

@@ -139,6 +139,13 @@ def test_topics_that_cannot_be_used_are_refused(topics: str, problem: str) -> No
         SourceOptions.parse(REQUIRED | {"topics": topics})
 
 
+def test_the_connector_s_configuration_is_an_object_of_texts() -> None:
+    options = SourceOptions.parse(REQUIRED | {"connect_properties": '{"time.precision.mode": "connect"}'})
+    assert options.connect_properties == {"time.precision.mode": "connect"}
+    with pytest.raises(ConfigError, match="'connect_properties' is not a JSON object"):
+        SourceOptions.parse(REQUIRED | {"connect_properties": '{"tombstones.on.delete": true}'})
+
+
 def test_a_schema_registry_is_reached_with_user_and_password() -> None:
     registry = {"schema_registry": "http://r:1", "schema_registry.user": "u"}
     options = SourceOptions.parse(REQUIRED | registry | {"schema_registry.password": "hush"})

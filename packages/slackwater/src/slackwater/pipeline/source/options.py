@@ -54,6 +54,8 @@ class SourceOptions:
 
     Several tables may share a topic. Rows of tables that the query does not read are ignored there.
     """
+    connect_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The connector's configuration as JSON, for runs of views that nobody else can tell it."""
     timeline: int = 1
     scope: Scope = Scope.STRICT
     """``strict``: batches end at cuts. ``aggregate``: each group of partitions advances as far as its own
@@ -141,12 +143,19 @@ def _table(written: str, option: str) -> str:
         raise _unusable_option(option, f"holds {error.problem}", error.hint) from None
 
 
-def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
+def _texts(options: Mapping[str, str], name: str) -> dict[str, str]:
     try:
-        topics = orjson.loads(options[name])
+        texts = orjson.loads(options[name])
     except ValueError as error:
         raise _unusable_option(name, f"is not JSON: {error}", _EXAMPLES[name]) from None
-    if not isinstance(topics, dict) or not all(isinstance(t, str) and t for t in topics.values()):
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise _unusable_option(name, "is not a JSON object of texts", _EXAMPLES[name])
+    return texts
+
+
+def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
+    topics = _texts(options, name)
+    if not all(topics.values()):
         raise _unusable_option(name, "is not a JSON object that maps tables to topics", _EXAMPLES[name])
     return {_table(table, name): topic for table, topic in topics.items()}
 
@@ -232,6 +241,7 @@ _EXAMPLES = {
     "bootstrap": 'e.g. option("bootstrap", "broker:9092")',
     "tables": 'e.g. option("tables", "inventory.orders,inventory.order_lines")',
     "topics": 'e.g. option("topics", \'{"inventory.orders": "routed.orders"}\')',
+    "connect_properties": 'e.g. option("connect_properties", \'{"time.precision.mode": "adaptive"}\')',
     "schema_registry": 'e.g. option("schema_registry", "http://registry:8081")',
     "redis_url": 'e.g. option("redis_url", "redis://redis:6379/0")',
 }
@@ -240,6 +250,7 @@ _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "source": ("source", _text),
     "tables": ("tables", _tables),
     "topics": ("routed", _topics),
+    "connect_properties": ("connect_properties", _texts),
     "timeline": ("timeline", _integer(1)),
     "scope": ("scope", _scope),
     "starting": ("starting", _starting),
