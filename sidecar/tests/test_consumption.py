@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from slackwater.cdc import Frontier
 from slackwater.cdc.columns import ParsedRows
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import consumption
@@ -18,6 +19,7 @@ from slackwater_sidecar.consumption import (
     SchemasUnavailableError,
     consumer_config,
 )
+from slackwater_sidecar.reader import _Intake
 from slackwater_sidecar.settings import SidecarSettings
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -170,3 +172,15 @@ def test_a_fetch_is_answered_when_it_is_worth_it_or_after_a_moment(
     config = consumer_config(settings(), partitions)
 
     assert (config["fetch.min.bytes"], config["fetch.wait.max.ms"]) == (least_bytes, wait_ms)
+
+
+def test_reading_continues_behind_the_end_of_each_partition_even_if_it_holds_no_record_there() -> None:
+    rows, transactions = ("inv.s.a", 0), ("inv.transaction", 0)
+    intake = _Intake(Frontier("inv"), transactions)
+    intake.add(rows, 5, has_rows=True)
+    intake.add(transactions, 2, has_rows=False)
+    for end in (9, 7):
+        intake.take_end(rows, end)
+        intake.take_end(transactions, end - 1)
+
+    assert intake.positions(frozenset({rows, transactions})) == {rows: 9, transactions: 8}
