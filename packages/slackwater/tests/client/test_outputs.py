@@ -431,6 +431,21 @@ def test_offsets_of_a_transaction_that_another_member_may_have_are_refused(
         consumer.offsets()
 
 
+def test_offsets_of_several_transactions_are_refused_if_an_earlier_one_comes_again(memory: World) -> None:
+    """Fails when only the newest transaction is examined: a Kafka transaction would have the first twice."""
+    output = memory.output(orders=2, lines=2)
+    output.commit(order(1))
+    consumer = memory.consumer(inputs(output), stores_positions=False)
+    assert lsns(memory.read(consumer, 1)) == [100]
+    memory.broker.upset(f"{memory.name}.g")
+    assert lsns(memory.read(consumer, 1)) == [100]
+    with pytest.raises(TransactionLostError, match="was handed to another member"):
+        consumer.offsets()
+    output.commit(order(2))
+    assert lsns(memory.read(consumer, 1)) == [200]
+    assert [each.offset for each in consumer.offsets()] == [3]
+
+
 def test_arguments_that_cannot_be_used_are_refused(memory: World) -> None:
     with pytest.raises(ConfigError, match="no topic was given"):
         OutputTopics()
@@ -502,7 +517,9 @@ def test_offsets_are_those_of_lanes_that_a_member_still_has(
     for number in range(2):
         output.commit([("orders", number, "k", "x")])
     consumer = memory.consumer(topics, share=share, stores_positions=False)
-    assert [each.lanes for each in memory.read(consumer, 2)] == [(0,), (1,)]
+    assert [each.lanes for each in memory.read(consumer, 1)] == [(0,)]
+    assert [(each.partition, each.offset) for each in consumer.offsets()] == [(0, 1)]
+    assert [each.lanes for each in memory.read(consumer, 1)] == [(1,)]
 
     def lose_the_first(member: MemoryMember, _: float) -> None:
         member._lanes, member._gone = frozenset({1}), frozenset({0})  # noqa: SLF001

@@ -107,6 +107,10 @@ class TransactionalConsumer:
         self._taken_back: Piece | None = None
         """A piece that was found, but not returned to a caller yet."""
         self._is_lost = False
+        self._handed: frozenset[int] = frozenset()
+        """The lanes of all transactions that were returned since offsets were asked for."""
+        self._is_batch_lost = False
+        """Whether one of these lanes was revoked: its transactions come again, here or elsewhere."""
         self._processed: dict[tuple[int, ...], LanePosition] = {}
         self._unstored: dict[Place, Stored] = {}
         self._tend_at = self._store_at = float("-inf")
@@ -189,15 +193,17 @@ class TransactionalConsumer:
         not iterated of a streamed transaction is skipped.
 
         Raises:
-            TransactionLostError: The newest transaction was handed to another member, so its effects must not
-                be committed.
+            TransactionLostError: A transaction that was returned since the last call, or the newest one, was
+                handed to another member, so the effects of all of them must not be committed.
         """
         self._skip_rest()
         if self._lanes:
             self._member.poll(0)
         self._gone |= self._member.take_gone()
-        owned = self._member.lanes - self._gone
-        if self._is_lost or (self._current is not None and not owned.issuperset(self._current.lanes)):
+        needed = self._handed.union(() if self._current is None else self._current.lanes)
+        is_lost = self._is_lost or self._is_batch_lost or not needed <= self._member.lanes - self._gone
+        self._handed, self._is_batch_lost = frozenset(), False
+        if is_lost:
             raise TransactionLostError(
                 "the transaction was handed to another member of the group", "undo its effects"
             )
@@ -238,6 +244,7 @@ class TransactionalConsumer:
 
     def _hand_out(self, piece: Piece) -> Transaction:
         self._current, self._is_lost = piece, False
+        self._handed = self._handed.union(piece.lanes)
         return Transaction(piece) if piece.is_last else Transaction(piece, self._read_on)
 
     def _read_on(self) -> Piece | None:
@@ -309,6 +316,7 @@ class TransactionalConsumer:
         self._gone |= self._member.take_gone()
         if owned == self._lanes.keys() and not self._gone:
             return
+        self._is_batch_lost |= not self._gone.isdisjoint(self._handed)
         if self._current is not None and not self._current.is_last:
             if self._gone.isdisjoint(self._current.lanes):
                 return
