@@ -101,7 +101,9 @@ def test_messages_become_messages(kafka_broker: KafkaBroker, topic: str) -> None
     shouter = module.Shouter(f"{topic}.out")
     with module.shouting(kafka_broker.bootstrap, topic) as processor:
         receive(lambda: processor.poll(shouter.process), written)
-    outputs = [record.value() for record in read_to_end(kafka_broker.bootstrap, f"{topic}.out")]
+    outputs: list[bytes | None] = []
+    while len(outputs) < written:  # brokers show what is committed a moment later
+        outputs = [record.value() for record in read_to_end(kafka_broker.bootstrap, f"{topic}.out")]
     assert outputs == [b"HELLO", b"WORLD"]
 
 
