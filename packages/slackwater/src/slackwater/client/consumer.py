@@ -230,6 +230,7 @@ class TransactionalConsumer:
         one, call :meth:`commit`, or use ``with``.
         """
         self._current = self._taken_back = None
+        self._handed = frozenset()
         try:
             self._store()  # a Kafka consumer that is being closed may leave the group before it commits
         except UnavailableError:
