@@ -41,15 +41,15 @@ class ControlFolder:
         return timedelta(seconds=float(self._read(_OFFSET) or 0))
 
     def kill_at(self, step: str) -> None:
-        """The process shall kill itself the next time it reaches the step."""
+        """Makes the process kill itself the next time it reaches the step."""
         self._write(_STEP, step)
 
     def spare(self) -> None:
-        """It shall not."""
+        """Takes back :meth:`kill_at`."""
         (self.path / _STEP).unlink(missing_ok=True)
 
     def deadly_step(self) -> str:
-        """The step at which the process shall kill itself; empty: none."""
+        """Returns the step at which the process will kill itself; empty: none."""
         return self._read(_STEP)
 
     def _write(self, name: str, text: str) -> None:
