@@ -191,6 +191,7 @@ def test_nothing_is_shown_of_a_transaction_that_was_skipped_before_its_end_came(
     for cut in (whole, {**listed, "end": {}}, {"kind": "markers", "lsn": 9}, {"kind": "skip", "to_lsn": 9}):
         history.add_cut(json.dumps(cut).encode())
     history.add_cut(b"damaged")
+    history.add_cut(b'{"lsn": 50, "xids": [1, 2], "lsns": [50]}')
     for offset, xid in enumerate((7, 9, 7, 8)):
         history.add_row(change(xid, 10 + offset), f"inv.a/0/{offset}")
     history.add_row(change(7, 30), "inv.a/1/0")
@@ -201,5 +202,5 @@ def test_nothing_is_shown_of_a_transaction_that_was_skipped_before_its_end_came(
     assert found == [(7, [10]), (8, [13])]
     assert {xid: skip.lsn for xid, skip in history.skips.items()} == {7: 20, 9: 40}
     assert history.unfinished() == []
-    assert history.ignored["unreadable records of the cut log"] == 1
+    assert history.ignored["unreadable records of the cut log"] == 2
     assert history.ignored["rows of transactions that an operator had skipped"] == 3

@@ -168,13 +168,13 @@ class History:
         """Takes a record of the cut log. The first cut that passes a transaction says what was skipped."""
         try:
             cut = _CUTS.decode(value)
-        except UNREADABLE:
+            lsns = list(accumulate(cut.lsns, initial=cut.previous))[1:]
+            listed = dict(zip(accumulate(cut.xids), lsns, strict=True))
+        except (*UNREADABLE, ValueError):  # not as many xids as LSNs
             self.ignored["unreadable records of the cut log"] += 1
             return
         if cut.kind:
             return
-        lsns = list(accumulate(cut.lsns, initial=cut.previous))[1:]
-        listed = dict(zip(accumulate(cut.xids), lsns, strict=True))
         for xid in cut.skipped:
             skip = Skip(cut.timeline, listed.get(xid, cut.lsn), xid in listed, cut.end)
             self.skips.setdefault(xid, skip)
