@@ -119,7 +119,7 @@ def written(broker: KafkaBroker, source: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for made in admin.create_topics([NewTopic(t.replace("av", source, 1), 1, 1) for t in topics]).values():
         made.result(300)
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for record in records:
         if record["topic"] in topics:
             key, value = (record[p] and base64.b64decode(record[p]) for p in ("key", "value"))

@@ -174,7 +174,7 @@ def sidecar(world: World, *tables: str) -> Trial:
     source.flush()
     topics = SourceTopics(source.name)
     source.admin.create_topics([NewTopic(topics.heartbeats, 1, 1)])[topics.heartbeats].result(SECONDS)
-    heart = Producer({"bootstrap.servers": world.plain.bootstrap})
+    heart = Producer({"bootstrap.servers": world.plain.bootstrap, "enable.idempotence": True})
     heart.produce(topics.heartbeats, b"{}")
     assert heart.flush(SECONDS) == 0
 
@@ -541,7 +541,7 @@ def operator(world: World) -> Trial:
     """Decides; what operators look at is tried for viewers."""
     with closing(KafkaCutLog(world.name, world.plain.bootstrap)) as log:
         log.ensure_topic()
-    writer = Producer({"bootstrap.servers": world.plain.bootstrap})
+    writer = Producer({"bootstrap.servers": world.plain.bootstrap, "enable.idempotence": True})
     writer.produce(cut_log_topic(world.name), DAMAGED)
     assert writer.flush(SECONDS) == 0
     record_run(world, world.name)

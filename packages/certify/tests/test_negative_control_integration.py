@@ -59,7 +59,7 @@ class Pipeline:
         self._ends: dict[tuple[str, int], int] = defaultdict(int)
         self._rows: dict[int, list[tuple[str, str, bytes | None, bytes | None]]] = defaultdict(list)
         self._committed: dict[int, int] = {}
-        self._producer = Producer({"bootstrap.servers": topics.bootstrap})
+        self._producer = Producer({"bootstrap.servers": topics.bootstrap, "enable.idempotence": True})
         self._lsn = 0
 
     def read(self, count: int) -> None:

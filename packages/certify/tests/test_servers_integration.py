@@ -105,7 +105,7 @@ def test_torn_and_unreadable_records_of_a_topic_are_found(topics: Topics) -> Non
     output.change(5, document={**document, "lines": document["lines"][1:]})
     topics.write_source(log.records)
     topics.write_output(output)
-    producer = Producer({"bootstrap.servers": topics.bootstrap})
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "enable.idempotence": True})
     producer.produce(topics.output, b"\xff not JSON", b'{"id": 7}', 1)
     producer.produce(topics.output, b"[1]", b'{"id": 7}', 1)
     producer.flush(30)

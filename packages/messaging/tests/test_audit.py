@@ -154,7 +154,7 @@ def pay(world: World, number: int | str, at: datetime) -> None:
 
 
 def show(world: World, number: int | str, at: datetime) -> None:
-    producer = Producer({"bootstrap.servers": world.bootstrap})
+    producer = Producer({"bootstrap.servers": world.bootstrap, "enable.idempotence": True})
     producer.produce(world.topic, b"", str(number).encode(), timestamp=epoch_ms(at))
     assert producer.flush(60) == 0
 

@@ -55,7 +55,7 @@ def inbox_of(name: str, kind: str) -> Inbox:
 
 def write_twice(world: World) -> None:
     """Writes each message twice, with one key."""
-    producer = Producer({"bootstrap.servers": world.bootstrap})
+    producer = Producer({"bootstrap.servers": world.bootstrap, "enable.idempotence": True})
     for number in range(2 * MANY):
         producer.produce(world.topic, b"", str(number % MANY))
     assert producer.flush(60) == 0

@@ -51,7 +51,7 @@ def database(postgres_server: PostgresServer) -> str:
 
 
 def write(broker: KafkaBroker, topic: str, messages: Iterable[tuple[str, bytes]]) -> int:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     written = 0
     for key, value in messages:
         producer.produce(topic, value, key)

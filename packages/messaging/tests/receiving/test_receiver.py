@@ -314,7 +314,7 @@ def test_a_group_without_positions_begins_where_it_is_told_to(
     topic = f"l{uuid.uuid4().hex[:10]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     producer.produce(topic, b"before", b"0")
     producer.flush(30)
     seen: list[bytes | None] = []

@@ -224,7 +224,7 @@ def test_a_message_that_kafka_refuses_stays_saved_and_recovery_says_why(
 ) -> None:
     with saved(world) as sender, caplog.at_level(logging.WARNING):
         do(world, sender, 1, world.message("1"), Message(topic=world.topic, value=os.urandom(2_000_000)))
-        plain = Producer({"bootstrap.servers": world.bootstrap})
+        plain = Producer({"bootstrap.servers": world.bootstrap, "enable.idempotence": True})
         plain.produce(world.topic, b"of others")
         plain.flush(60)
         assert world.values() == ["of others"]  # nothing is open before it
@@ -253,7 +253,7 @@ def test_a_listener_removes_what_the_topic_holds_and_passes_over_the_records_of_
         for number in range(5):
             do(world, sender, number)
     (kept,) = world.outbox.save(world.connection, [world.message("not sent")], "other")
-    plain = Producer({"bootstrap.servers": world.bootstrap})
+    plain = Producer({"bootstrap.servers": world.bootstrap, "enable.idempotence": True})
     for other in (kept.id._replace(outbox=f"{world.name}_else"), kept.id._replace(created_us=1)):
         plain.produce(world.topic, b"", headers=[("slackwater-message", str(other))])
     plain.produce(world.topic, b"", headers=[("slackwater-message", b"\xff")])

@@ -40,6 +40,7 @@ def fill(bootstrap: str, records: int, rows: int) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
             "queue.buffering.max.messages": 1_000_000,
             "linger.ms": 20,
             "compression.type": "lz4",

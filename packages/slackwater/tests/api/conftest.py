@@ -52,7 +52,7 @@ class Shop:
         self.bootstrap, self.redis_url = bootstrap, redis_url
         self.lsn = self._previous = self.events = 0
         self._uncut: list[CommittedTransaction] = []
-        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._log = KafkaCutLog(self.source, bootstrap)
         self._store = RedisMarkerStore.connect(redis_url)
         self._log.ensure_topic(replication_factor=1)

@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabBroker]:
     with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(SECONDS)
-        producer = Producer({"bootstrap.servers": server.bootstrap})
+        producer = Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
         record = ProgressRecord(
             pipeline="p", query_id="q", batch_id=0, source="inv", timeline=1, commit_lsn=1, topics={}
         )

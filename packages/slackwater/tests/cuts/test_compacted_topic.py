@@ -152,7 +152,7 @@ class KafkaPartition:
         admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)
 
     def write(self, values: Records) -> None:
-        self._produce(Producer({"bootstrap.servers": self._bootstrap}), values)
+        self._produce(Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True}), values)
 
     def write_in_transaction(self, values: Records) -> None:
         settings = {"bootstrap.servers": self._bootstrap, "transactional.id": self._topic}

@@ -181,7 +181,9 @@ def write(log: CutLog, source: str, request: pytest.FixtureRequest) -> Write:
     def append(value: bytes | None) -> int:
         if isinstance(log, InMemoryCutLog):
             return log.append_bytes(value)
-        producer = Producer({"bootstrap.servers": request.getfixturevalue("bootstrap")})
+        producer = Producer(
+            {"bootstrap.servers": request.getfixturevalue("bootstrap"), "enable.idempotence": True}
+        )
         producer.produce(f"{source}.slackwater.cuts", value, key=b"k", partition=0)
         assert producer.flush(30) == 0
         return log.end() - 1

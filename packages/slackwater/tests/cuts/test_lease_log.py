@@ -52,7 +52,9 @@ def append(request: pytest.FixtureRequest, log: LeaseLog, topic: str) -> Append:
     """Writes bytes, as anybody could."""
     if isinstance(log, InMemoryLeaseLog):
         return log.append
-    producer = Producer({"bootstrap.servers": request.getfixturevalue("bootstrap")})
+    producer = Producer(
+        {"bootstrap.servers": request.getfixturevalue("bootstrap"), "enable.idempotence": True}
+    )
 
     def write(key: bytes, value: bytes | None) -> None:
         producer.produce(topic, value, key)

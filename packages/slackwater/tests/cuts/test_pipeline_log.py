@@ -52,7 +52,9 @@ def append(request: pytest.FixtureRequest, log: PipelineLog, topic: str) -> Appe
     """Writes bytes, as anybody could."""
     if isinstance(log, InMemoryPipelineLog):
         return lambda key, value: (log.append(key, value), None)[1]
-    producer = Producer({"bootstrap.servers": request.getfixturevalue("bootstrap")})
+    producer = Producer(
+        {"bootstrap.servers": request.getfixturevalue("bootstrap"), "enable.idempotence": True}
+    )
 
     def write(key: bytes, value: bytes | None) -> None:
         producer.produce(topic, value, key)

@@ -37,7 +37,9 @@ class Client:
 
     def __init__(self, bootstrap: str) -> None:
         self.arrived: list[int] = []
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True}
+        )
 
     def write(self, partition: int) -> None:
         self._producer.produce(

@@ -61,7 +61,7 @@ class Topic:
             pass
 
     def write(self, *found: bytes, partition: int = 0, time_ms: int = 0) -> None:
-        self._produce(Producer(self._config), found, partition, time_ms)
+        self._produce(Producer({**self._config, "enable.idempotence": True}), found, partition, time_ms)
 
     def commit(self, *found: bytes) -> None:
         producer, end = self._begun(found), self.end() + len(found) + 1

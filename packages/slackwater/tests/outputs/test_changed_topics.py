@@ -51,7 +51,7 @@ class Broker:
         done(self._admin.delete_records(places).values())
 
     def write(self, topic: str) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         producer.produce(topic, b"foreign", b"key", partition=0)
         assert producer.flush(20) == 0
 
@@ -173,7 +173,7 @@ def test_an_older_progress_than_the_commit_records_is_refused(
     run(settings, [make_batch(0)])
     [older] = [r for r in topics.records(settings.progress_topic) if b'"batch_id":0' in (r.value or b"")]
     run(settings, [make_batch(1)])
-    producer = Producer({"bootstrap.servers": settings.kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "enable.idempotence": True})
     producer.produce(settings.progress_topic, older.value, settings.pipeline.encode())
     assert producer.flush(20) == 0
     with pytest.raises(StateError, match=r"commit record of batch 0, at 0/A, found 0/14 of timeline 1"):
@@ -226,7 +226,7 @@ def test_progress_of_an_older_version_is_continued(
     old = ProgressRecord(
         pipeline=settings.pipeline, query_id=QUERY, batch_id=0, source="inv", timeline=1, commit_lsn=10
     )
-    producer = Producer({"bootstrap.servers": settings.kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "enable.idempotence": True})
     producer.produce(settings.progress_topic, encode_progress_record(old), settings.pipeline.encode())
     assert producer.flush(20) == 0
     run(settings, [make_batch(1)])

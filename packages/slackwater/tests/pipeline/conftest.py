@@ -48,7 +48,7 @@ class Inventory:
         self.lines: dict[int, Row] = {}
         self.events = 0
         self._random = random.Random(seed)
-        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._log = KafkaCutLog(self.source, bootstrap)
         self._store = RedisMarkerStore.connect(redis_url)
         self._log.ensure_topic(replication_factor=1)

@@ -250,7 +250,12 @@ class Topics:
     def __init__(self, bootstrap: str, name: str, folder: Path) -> None:
         self.bootstrap = bootstrap
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 1}
+            {
+                "bootstrap.servers": bootstrap,
+                "partitioner": "murmur2_random",
+                "linger.ms": 1,
+                "enable.idempotence": True,
+            }
         )
         self.output, self.prefix = f"{name}.out", name
         text = SPECIFICATION.replace('name = "orders"', f'name = "{self.output}"')

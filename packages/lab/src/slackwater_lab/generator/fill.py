@@ -222,7 +222,7 @@ def _announce_empty_tables(bootstrap: str, prefix: str, tables: Iterable[str]) -
     topic = notification_topic(prefix)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for value in snapshot_notifications(dict.fromkeys(tables, 0)):
         producer.produce(topic, value)
     producer.flush(_FLUSH_SECONDS)

@@ -284,7 +284,10 @@ def written(broker: KafkaBroker, topics: Mapping[str, str]) -> dict[str, int]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in set(topics.values())]).values():
         made.result(300)
-    producer, ends = Producer({"bootstrap.servers": broker.bootstrap}), dict.fromkeys(topics.values(), 0)
+    producer, ends = (
+        Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True}),
+        dict.fromkeys(topics.values(), 0),
+    )
     for record in recorded("avro"):
         topic = topics.get(record["topic"].removeprefix("x."))
         if topic is not None:

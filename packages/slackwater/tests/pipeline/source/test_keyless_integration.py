@@ -45,7 +45,7 @@ class Topic:
     ) -> None:
         self._source, self._row_value, self._published = source, row_value, published
         self._broker = broker
-        self._producer = Producer({"bootstrap.servers": broker.bootstrap})
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         self._ends = [0] * PARTITIONS
         self._next = 0
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

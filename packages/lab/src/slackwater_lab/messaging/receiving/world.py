@@ -83,7 +83,9 @@ class World:
         """Writes a message for each item; every third one twice at once, and once more at the end."""
         again = [item for item in items if item % 3 == 0] if repeats else []
         order = sorted([*items, *again]) + again
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 1})
+        producer = Producer(
+            {"bootstrap.servers": self.settings.bootstrap, "linger.ms": 1, "enable.idempotence": True}
+        )
         places: dict[int, str] = {}
 
         def note(n: int) -> Callable[[Any, Any], None]:
@@ -105,7 +107,9 @@ class World:
     def append(self, items: range, rate: float | None = None) -> None:
         """Writes a message for each item once: this many per second at intended times; None: all at once."""
         linger = 0 if rate else 5
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": linger})
+        producer = Producer(
+            {"bootstrap.servers": self.settings.bootstrap, "linger.ms": linger, "enable.idempotence": True}
+        )
         clock, pause = SystemClock(), threading.Event()
         start = clock.monotonic()
         for place, item in enumerate(items):
