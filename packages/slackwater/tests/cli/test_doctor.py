@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -346,13 +347,14 @@ class WrongStore(InMemoryMarkerStore):
 
     wrong = ""
     unanswered = 0
-    """This many questions find nothing: it starts over."""
+    """This many questions find an earlier status: it starts over, or was silent."""
+    earlier: FrontierStatus | None = None
 
     def status(self, source: str) -> FrontierStatus | None:
         self._answer("status")
         if self.unanswered:
             self.unanswered -= 1
-            return None
+            return self.earlier
         return super().status(source)
 
     def position(self, source: str) -> StoredPosition | None:
@@ -370,6 +372,9 @@ class Stepping(SystemClock):
     def __init__(self, step: float = 10) -> None:
         self._step = step
         self._seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(NOW_MS / 1000, UTC)
 
     def monotonic(self) -> float:
         self._seconds += self._step
@@ -544,11 +549,15 @@ def test_a_source_that_waits_for_kafka_is_not_said_to_wait_as_well() -> None:
     assert only(facts(status=waiting, kafka_error="refused")).cause is Cause.KAFKA_AWAY
 
 
-def test_a_redis_that_begins_anew_is_asked_until_the_sidecar_has_reported() -> None:
+@pytest.mark.parametrize("earlier", [None, status(FrontierState.RUNNING, ago_ms=9_000)])
+def test_a_redis_that_starts_over_or_was_silent_is_asked_until_the_sidecar_has_reported(
+    earlier: FrontierStatus | None,
+) -> None:
     store = WrongStore()
-    store.set_status("inv", status(FrontierState.RUNNING))
-    store.unanswered = 2
-    assert examined(store, InMemoryCutLog("inv"), step=0).status is not None
+    newest = status(FrontierState.RUNNING)
+    store.set_status("inv", newest)
+    store.unanswered, store.earlier = 2, earlier
+    assert examined(store, InMemoryCutLog("inv"), step=0.5).status == newest
 
 
 def test_a_source_of_which_nothing_is_found_is_an_error_if_there_are_others() -> None:

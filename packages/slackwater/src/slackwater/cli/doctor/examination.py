@@ -14,7 +14,7 @@ from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId, S
 from slackwater.cli.signs import ANSWERS_WITHIN, settled
 from slackwater.cli.topics import explained
 from slackwater.command.invocation import redis_settings
-from slackwater.control import make_topology
+from slackwater.control import SourceSigns, make_topology, sidecar_absence
 from slackwater.cuts import (
     CompactedTopicUnavailableError,
     CutLog,
@@ -286,11 +286,14 @@ def _with_status(sources: Sources, facts: SourceFacts) -> SourceFacts:
 
 
 def _with_news(sources: Sources, facts: SourceFacts) -> SourceFacts:
-    """Asks the sidecar until it speaks of now, for a while: old positions and an empty Redis show nothing."""
-    if not _is_outdated(facts):
+    """Asks the sidecar until it speaks of now, for a while.
+
+    Old positions show nothing, nor does a Redis that is empty or was silent.
+    """
+    if not _is_outdated(sources, facts):
         return facts
     look = partial(_with_status, sources, facts)
-    return settled(look, lambda now: not _is_outdated(now), sources.clock, sources.pause)
+    return settled(look, lambda now: not _is_outdated(sources, now), sources.clock, sources.pause)
 
 
 def _compared(sources: Sources, facts: SourceFacts) -> SourceFacts:
@@ -303,12 +306,15 @@ def _compared(sources: Sources, facts: SourceFacts) -> SourceFacts:
         return replace(facts, redis_error=str(error))
 
 
-def _is_outdated(facts: SourceFacts) -> bool:
+def _is_outdated(sources: Sources, facts: SourceFacts) -> bool:
     """Returns whether the sidecar may soon report, or positions that are not below the readable ends."""
     if facts.redis_error is not None or facts.redis_wrong is not None:
         return False
-    if facts.status is None or facts.kafka_error is not None:
-        return facts.status is None
+    signs = SourceSigns(source=facts.source, status=facts.status)
+    if sidecar_absence(signs, epoch_ms(sources.clock.now())):
+        return True
+    if facts.kafka_error is not None:
+        return False
     positions = _positions(facts)
     return any(
         positions[p] < facts.partitions[p].stable_end for p in positions.keys() & facts.partitions.keys()
