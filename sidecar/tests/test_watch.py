@@ -509,23 +509,28 @@ def test_a_slot_is_in_use_while_a_connector_takes_the_snapshot_before(
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("stops_in_look", [False, True])
 def test_a_database_that_hangs_is_an_error(
-    postgres_server: "PostgresServer", monkeypatch: pytest.MonkeyPatch
+    postgres_server: "PostgresServer", monkeypatch: pytest.MonkeyPatch, stops_in_look: bool
 ) -> None:
     """A stopped process keeps its connections, and no time-out of its own."""
     monkeypatch.setattr(watch, "_LONGEST_LOOK_SECONDS", 0.5)
-    url = postgres_server.dsn()
+    monkeypatch.setattr(watch, "_SIGN_OF_LIFE_SECONDS", 0.5)
     processes: list[int] = []
 
-    def hang(connection: "psycopg.Connection", _: ConnectorReport) -> list[Finding]:
+    def note(connection: "psycopg.Connection", _: ConnectorReport) -> list[Finding]:
         if not processes:
             processes.append(connection.info.backend_pid)
-            os.kill(processes[0], signal.SIGSTOP)
-            connection.execute("SELECT 1")
+            if stops_in_look:
+                os.kill(processes[0], signal.SIGSTOP)
+                connection.execute("SELECT 1")
         return []
 
-    witness = DatabaseWitness("inv", url, hang)
+    witness = DatabaseWitness("inv", postgres_server.dsn(), note)
     try:
+        if not stops_in_look:
+            assert not witness.look(LOOK)["slot"].exists
+            os.kill(processes[0], signal.SIGSTOP)
         assert witness.look(LOOK)["database_error"]
     finally:
         os.kill(processes[0], signal.SIGCONT)

@@ -49,8 +49,11 @@ _NEWS_INTERVAL_SECONDS = 1.0
 _NEWS_MS = 4_000
 _TIMEOUT = timedelta(seconds=2)
 """The longest time that one question may take: a stop waits for it, and faults are named within ten s."""
+_SIGN_OF_LIFE_SECONDS = 1.5
+"""The longest time for the first question to the database, which needs no table. A server that hangs is named
+after the next look, whose connection fails."""
 _LONGEST_LOOK_SECONDS = 3.0
-"""The longest time for all questions to the database. If it hangs, the next look says so for sure."""
+"""The longest time for all other questions to the database."""
 _LOOKS_PER_FINDING = 5
 _LOOKS_THAT_COUNT = 3
 """What is the same in this many checks does not pass by itself."""
@@ -383,9 +386,11 @@ class DatabaseWitness:
 
         try:
             connection = self._connected()
+            with _disconnected_after(connection, _SIGN_OF_LIFE_SECONDS):
+                since_ms = self._since(connection, report)
             with _disconnected_after(connection, _LONGEST_LOOK_SECONDS):
                 return {
-                    "database_since_ms": self._since(connection, report),
+                    "database_since_ms": since_ms,
                     "slot": self._slot(connection, report),
                     "findings": (*report.findings, *self._findings(connection, report)),
                 }

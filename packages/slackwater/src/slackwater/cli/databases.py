@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 
+from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.command.invocation import required, setting
 from slackwater.settings.errors import unreachable
 from slackwater.settings.model import Settings
@@ -14,8 +15,6 @@ Database = psycopg.Connection[tuple[Any, ...]]
 
 POSTGRES_URL = setting("postgres.url", "postgresql://user@host:port/database; secret.")
 """The option of commands that query a database."""
-
-_CONNECT_SECONDS = 10
 
 
 @contextmanager
@@ -36,7 +35,8 @@ def connected(
     """
     url = required(settings.postgres.url, "postgres.url", purpose)
     try:
-        with psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=autocommit) as connection:
+        seconds = int(ANSWERS_WITHIN.total_seconds())
+        with psycopg.connect(url, connect_timeout=seconds, autocommit=autocommit) as connection:
             yield connection
     except psycopg.Error as error:
         raise unreachable("PostgreSQL", question, " ".join(str(error).split())) from error

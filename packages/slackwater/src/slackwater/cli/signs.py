@@ -16,7 +16,7 @@ _SETTLES_WITHIN = timedelta(seconds=3)
 """A sidecar reports every second, also to a Redis that has just started empty."""
 _LOOK_AGAIN_SECONDS = 0.2
 ANSWERS_WITHIN = timedelta(seconds=4)
-"""How long commands that show health wait for Kafka and Redis.
+"""How long commands that show health wait for Kafka and Redis, and all commands for PostgreSQL.
 
 A server that was silent for this time is not asked again for the same picture, so the fault is named within
 ten seconds, even if both are silent.
