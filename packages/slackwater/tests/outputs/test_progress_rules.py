@@ -1,10 +1,12 @@
 from collections.abc import Callable
-from typing import Any
+from datetime import timedelta
+from typing import Any, ClassVar
 
 import pytest
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import check_owner, is_covered
+from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.kafka.guard import (
     TopicChange,
     compare_commits,
@@ -14,7 +16,16 @@ from slackwater.outputs.kafka.guard import (
     offset_gaps,
     state_after,
 )
-from slackwater.protocol import CommitRecord, OffsetRange, ProgressRecord, StateError, TopicState
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.protocol import (
+    CommitPosition,
+    CommitRecord,
+    KafkaSettings,
+    OffsetRange,
+    ProgressRecord,
+    StateError,
+    TopicState,
+)
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -224,3 +235,78 @@ def test_between_two_batches_there_is_one_marker_and_nothing_else() -> None:
     written = {0: OffsetRange(1, 11, 11), 1: OffsetRange(1, 5, 5)}
     assert offset_gaps(LEFT, written) == {}
     assert offset_gaps(LEFT, {0: OffsetRange(1, 12, 12), 1: OffsetRange(1, 6, 6)}) == {0: 10}
+
+
+SETTINGS = KafkaSinkSettings(
+    pipeline="orders", outputs=(OutputTopic("out"),), kafka=KafkaSettings("b:1"), patience=timedelta()
+)
+
+
+class OpenTransactions(ExactlyOnceSink[KafkaSinkSettings]):
+    """A sink whose server keeps what was begun until it is committed or discarded."""
+
+    _failures: ClassVar = ()
+    place = "memory"
+    _kept_in = "memory"
+
+    def __init__(self, visible: ProgressRecord | None = None, fault: Exception | None = None) -> None:
+        super().__init__(SETTINGS)
+        self.visible, self._fault, self.happened = visible, fault, list[str]()
+
+    def _read(self) -> ProgressRecord | None:
+        return self.visible
+
+    def _take_over(self) -> ProgressRecord | None:
+        return self.visible
+
+    def _begin(self, batch: DocumentBatch) -> ProgressRecord | None:
+        self.happened.append("begin")
+        return self.visible
+
+    def _put(self, batch: DocumentBatch, progress: ProgressRecord) -> Written:
+        self.happened.append("put")
+        if self._fault is not None:
+            raise self._fault
+        self.visible = progress
+        return Written()
+
+    def _commit(self) -> None:
+        self.happened.append("commit")
+
+    def _discard(self) -> None:
+        self.happened.append("discard")
+
+    def _judged(self, what: str, error: Exception) -> Failure:
+        raise error
+
+    def hold(self, commits: object) -> dict[CommitPosition, str]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_batch_that_is_complete_is_committed_and_not_discarded(make_batch: MakeBatch) -> None:
+    sink = OpenTransactions()
+    assert not sink.write("q1", make_batch(0)).was_covered
+    assert sink.happened == ["begin", "put", "commit"]
+
+
+def test_a_batch_that_is_visible_already_ends_without_effect(make_batch: MakeBatch) -> None:
+    sink = OpenTransactions(progress())
+    assert sink.write("q1", make_batch(3)).was_covered
+    assert sink.happened == ["begin", "discard"]
+
+
+def test_a_batch_that_fails_ends_without_effect(make_batch: MakeBatch) -> None:
+    sink = OpenTransactions(fault=StateError("another key"))
+    with pytest.raises(StateError, match="another key"):
+        sink.write("q1", make_batch(0))
+    assert sink.happened == ["begin", "put", "discard"]
+
+
+def test_a_batch_of_another_checkpoint_ends_without_effect(make_batch: MakeBatch) -> None:
+    sink = OpenTransactions(progress())
+    with pytest.raises(StateError):
+        sink.write("q2", make_batch(4))
+    assert sink.happened == ["begin", "discard"]
