@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.api import CommitBatch, SlackwaterError, changes, for_each_commit_batch
+from slackwater.api import (
+    CommitBatch,
+    ConfigError,
+    InputError,
+    SlackwaterError,
+    changes,
+    for_each_commit_batch,
+)
+from slackwater.cdc.connector import reading_properties
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -132,6 +141,25 @@ def test_two_reads_in_one_query_are_refused_since_they_may_be_at_different_commi
     )
     with pytest.raises(StreamingQueryException, match=r"reads changes 2 times.*changes\.typed"):
         query.awaitTermination()
+
+
+def test_typed_rows_of_a_connector_that_nobody_knows_are_refused(spark: SparkSession, shop: Any) -> None:
+    shop.version = "3.6.0.Final"
+    shop.new_order(1, "1.10")
+    shop.cut()
+    untold = changes(spark, **settings(shop), streaming=False)
+    rows = untold.rows()
+    assert rows.count() == 2, "as the connector wrote them"
+    for read in (untold.table, partial(untold.typed, rows)):
+        with pytest.raises(ConfigError, match=r"configuration is not known.*customer.* may be stored out of"):
+            read("inventory.orders", as_text=["created_at"])
+    wrong = reading_properties(shop.source) | {"time.precision.mode": "connect"}
+    with pytest.raises(InputError, match=r"time\.precision\.mode"):
+        changes(spark, **settings(shop), connect_properties=wrong).table("inventory.order_lines")
+    told = changes(
+        spark, **settings(shop), streaming=False, connect_properties=reading_properties(shop.source)
+    )
+    assert [row.key.id for row in told.table("inventory.order_lines").collect()] == [100]
 
 
 def test_arguments_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:

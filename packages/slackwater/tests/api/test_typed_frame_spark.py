@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.api import Changes
+from slackwater.cdc.connector import reading_properties
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.rows import ROW_SCHEMA
 from slackwater.sql.postgres import parse_catalog
@@ -55,6 +56,7 @@ def test_values_of_every_type_come_back_as_they_were(
 ) -> None:
     monkeypatch.setenv("TZ", "UTC")
     options = {"source": "inv", "bootstrap": "b", "tables": "inv.kinds"}
+    options["connect_properties"] = json.dumps(reading_properties("inv"))
     catalog = parse_catalog({"kinds.sql": DDL})
     kinds = Changes(spark, SourceOptions.parse(options), catalog, streaming=False, spark_options=options)
     after = json.dumps({name: wire for name, (wire, _) in VALUES.items()})

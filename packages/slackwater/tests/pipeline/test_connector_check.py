@@ -1,5 +1,6 @@
 """What a run learns about the connector of its source, from Kafka Connect or from the sidecar."""
 
+import json
 import re
 import tomllib
 import uuid
@@ -12,9 +13,11 @@ import pytest
 
 from slackwater.cdc.connector import property_findings, reading_properties
 from slackwater.cuts import FrontierState, FrontierStatus, RedisMarkerStore
+from slackwater.engine.settings import FormProof
 from slackwater.pipeline import connector_check
-from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
-from slackwater.pipeline.definition import columns_with_default
+from slackwater.pipeline.connector_check import ConnectorCheck, prove_forms, refuse_unknown_connector
+from slackwater.pipeline.definition import needed_columns
+from slackwater.pipeline.source.options import SourceOptions
 from slackwater.protocol import (
     ConfigError,
     ConnectorReport,
@@ -112,9 +115,12 @@ def test_a_configuration_that_changes_is_noticed(monkeypatch: pytest.MonkeyPatch
 def test_columns_whose_default_may_stand_for_null_are_known() -> None:
     columns = "id int PRIMARY KEY, a int DEFAULT 1, b int, c int NOT NULL DEFAULT 2, d int DEFAULT 3"
     ddl = f"CREATE TABLE s.t ({columns});"
-    view = "SELECT TRANSACTIONALLY id, a, b, c FROM s.t"
+    view = "SELECT TRANSACTIONALLY id, a, b, c FROM s.t"  # not d
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"": ddl}))
-    assert list(columns_with_default(plan)) == ["s.t.a"], "no view needs d"
+    with pytest.raises(
+        ConfigError, match=r"known: column s\.t\.a has a DEFAULT, [^;]*; set"
+    ):  # no view needs d
+        refuse_unknown_connector(needed_columns(plan))
 
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
@@ -128,10 +134,10 @@ def test_columns_that_may_be_out_of_line_are_refused_if_nobody_knows_the_connect
     view = "SELECT TRANSACTIONALLY id, n, note, doc, to_base64(raw) AS raw, tags, kind, ref, made FROM s.t"
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"": ddl}))
     if identity == "FULL":
-        refuse_unknown_connector(plan)
+        refuse_unknown_connector(needed_columns(plan))
         return
     with pytest.raises(ConfigError) as caught:
-        refuse_unknown_connector(plan)
+        refuse_unknown_connector(needed_columns(plan))
     assert "columns s.t.id, s.t.note, s.t.doc, s.t.raw, s.t.tags may be stored" in caught.value.problem
     assert "unavailable.value.placeholder" in caught.value.problem
     for remedy in ("connect.url", "[connect.properties]"):
@@ -141,10 +147,62 @@ def test_columns_that_may_be_out_of_line_are_refused_if_nobody_knows_the_connect
 def test_a_plan_without_such_columns_runs_without_a_known_connector() -> None:
     ddl = "CREATE TABLE s.t (id int PRIMARY KEY, n int DEFAULT 1, m int NOT NULL DEFAULT 1, note text);"
     catalog = parse_catalog({"": ddl})
-    refuse_unknown_connector(compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id, m FROM s.t")], catalog))
+    one = compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id, m FROM s.t")], catalog)
+    refuse_unknown_connector(needed_columns(one))
     both = compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id, n, note FROM s.t")], catalog)
     with pytest.raises(ConfigError, match=r"column s\.t\.n has a DEFAULT.*; column s\.t\.note may be stored"):
-        refuse_unknown_connector(both)
+        refuse_unknown_connector(needed_columns(both))
+
+
+FROM_CONNECTOR = b'{"op":"c","after":{},"source":{"version":"3.7.0.Final","schema":"s","table":"t"}}'
+OWN = FROM_CONNECTOR.replace(b"3.7.0.Final", b"slackwater")
+
+
+@pytest.mark.parametrize(
+    ("stated", "first", "sees_writers", "proof"),
+    [
+        (RIGHT, [FROM_CONNECTOR], True, FormProof.CONFIGURATION),
+        ({}, [OWN, OWN], True, FormProof.WRITER),
+        ({}, [OWN], False, FormProof.WRITER),
+        ({}, [], True, FormProof.WRITER),
+        ({}, [], False, FormProof.VALUES),
+        ({}, [OWN, FROM_CONNECTOR], True, FormProof.VALUES),
+    ],
+)
+def test_the_forms_of_typed_rows_are_proven_as_those_of_views(
+    monkeypatch: pytest.MonkeyPatch,
+    stated: Mapping[str, str],
+    first: list[bytes],
+    sees_writers: bool,
+    proof: FormProof,
+) -> None:
+    asked: list[object] = []
+
+    def first_values(_: object, topics: list[str], *__: object) -> list[bytes]:
+        asked.append(topics)
+        return first
+
+    monkeypatch.setattr(connector_check, "first_values", first_values)
+    options = {"source": "inv", "bootstrap": "b:1", "tables": "s.t,s.u", "topics": '{"s.t": "routed"}'}
+    options["connect_properties"] = json.dumps(stated)
+    parsed = SourceOptions.parse(options)
+    plain = parse_catalog({"": "CREATE TABLE s.t (id int PRIMARY KEY, made timestamptz);"}).tables[0]
+    assert prove_forms(parsed, plain, sees_writers=sees_writers) is proof
+    assert asked == ([] if stated else [["routed"]])
+    text = parse_catalog({"": "CREATE TABLE s.t (id int PRIMARY KEY, note text);"}).tables[0]
+    if proof is FormProof.VALUES:
+        with pytest.raises(ConfigError, match=r"column s\.t\.note may be stored out of line") as caught:
+            prove_forms(parsed, text, sees_writers=sees_writers)
+        assert "connect_properties" in caught.value.hint
+    else:
+        assert prove_forms(parsed, text, sees_writers=sees_writers) is proof
+
+
+def test_typed_rows_of_a_connector_that_writes_other_values_are_refused() -> None:
+    options = {"source": "inv", "bootstrap": "b:1", "tables": "s.t", "connect_properties": json.dumps(WRONG)}
+    table = parse_catalog({"": "CREATE TABLE s.t (id int PRIMARY KEY);"}).tables[0]
+    with pytest.raises(InputError, match=r"time\.precision\.mode"):
+        prove_forms(SourceOptions.parse(options), table, sees_writers=True)
 
 
 def test_what_is_stated_of_the_connector_counts_if_nobody_can_be_asked() -> None:

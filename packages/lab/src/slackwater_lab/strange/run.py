@@ -41,6 +41,7 @@ from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
 from slackwater.pipeline.definition import (
     PipelineDefinition,
+    needed_columns,
     pipeline_definition,
     stage_settings,
     used_columns,
@@ -96,7 +97,7 @@ class LocalPipeline:
         connector.look()
         connector.check()
         if not connector.is_known:
-            refuse_unknown_connector(definition.plan)
+            refuse_unknown_connector(needed_columns(definition.plan))
         settings = RunSettings(
             servers=servers, checkpoint=str(folder / "checkpoint"), source_database=database
         )

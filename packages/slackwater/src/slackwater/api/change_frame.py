@@ -1,19 +1,22 @@
 """The row-level source: changes of database tables for any Spark code."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict, Unpack
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.api.schema import Schema, declared_tables, find_table, undeclared_table
+from slackwater.engine.settings import FormProof
+from slackwater.pipeline.connector_check import prove_forms
 from slackwater.pipeline.source.data_source import FORMAT
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.typed_rows import TypedTable, typed_frame, unsupported_columns
 from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import quoted_table, table_name
 from slackwater.sql.catalog import Catalog
+from slackwater.sql.row_codec import in_unknown_forms
 
 
 class ChangesOptions(TypedDict, total=False):
@@ -22,8 +25,8 @@ class ChangesOptions(TypedDict, total=False):
     topics: Mapping[str, str]
     """The topic of each table whose rows a transform of the connector routes to another topic than usual."""
     connect_properties: Mapping[str, str]
-    """The connector's configuration, for :func:`write_view` and :func:`for_each_document_batch`: like
-    ``[connect.properties]`` of ``slackwater.toml``, it counts if Redis does not say it."""
+    """The connector's configuration, for views and typed rows: like ``[connect.properties]`` of
+    ``slackwater.toml``, it counts if Redis does not say it."""
     redis_password: str
     schema_registry: str
     """The address of the schema registry, if the topics are in Avro."""
@@ -99,9 +102,11 @@ class Changes:
 
         Raises:
             ConfigError: The table is not declared, or not read, or columns have no exact Spark type
-                and are not in `as_text`.
+                and are not in `as_text`; or nobody knows the connector's configuration, and a value of a
+                column may stand for another because of it.
+            InputError: The connector writes other values or rows than the database has.
         """
-        typed = self.typed_table(name, as_text=as_text)
+        typed = self._proven(self.typed_table(name, as_text=as_text), sees_writers=True)
         full_name = typed.table.full_name
         narrowed = {"tables": quoted_table(full_name), "typing": typed.to_json()}
         routed = {
@@ -123,10 +128,10 @@ class Changes:
             as_text: As for :meth:`table`.
 
         Raises:
-            ConfigError: The table is not declared, or not read, or columns have no exact Spark type
-                and are not in `as_text`.
+            ConfigError, InputError: As for :meth:`table`. Rows do not tell who wrote them, so a topic without
+                records needs the connector's configuration, too.
         """
-        typed = self.typed_table(name, as_text=as_text)
+        typed = self._proven(self.typed_table(name, as_text=as_text), sees_writers=False)
         return typed_frame(rows, typed, self.options.source_topics.data(typed.table.full_name))
 
     def typed_table(self, name: str, *, as_text: Collection[str] = ()) -> "TypedTable":
@@ -144,6 +149,15 @@ class Changes:
             problem = f"{name} has columns without an exact Spark type: {reasons}"
             raise ConfigError(problem, f"read them as text with as_text=[{names}]")
         return typed
+
+    def _proven(self, typed: TypedTable, *, sees_writers: bool) -> TypedTable:
+        match prove_forms(self.options, typed.table, sees_writers=sees_writers):
+            case FormProof.VALUES:
+                return replace(typed, table=in_unknown_forms(typed.table))
+            case FormProof.WRITER:
+                return replace(typed, takes_only_own=True)
+            case FormProof.CONFIGURATION:
+                return typed
 
     def _load(self, narrowed: Mapping[str, str]) -> "DataFrame":
         options = {**self.spark_options, **narrowed}

@@ -16,7 +16,7 @@ _OTHER_FORM: Final = "the declared types of columns expect this form"
 _LOSES_ROWS: Final = "otherwise rows are omitted without a trace"
 CONNECTOR_HINT: Final = (
     "set connect.url, for the run or for the sidecar, or state the connector's properties in "
-    "[connect.properties] of slackwater.toml"
+    "[connect.properties] of slackwater.toml (from Python, pass connect_properties)"
 )
 """What to do if the configuration of a connector is unknown."""
 _SNAPSHOT_HINT: Final = (
@@ -212,6 +212,15 @@ def property_findings(properties: Mapping[str, str]) -> Iterator[Finding]:
     if not faults:
         yield Finding("connector", Verdict.OK, "all properties that Slackwater depends on are correct")
     yield from _snapshots(properties)
+
+
+def foreign_change(table: str) -> str:
+    """Returns what is wrong with a change that only a known connector may have written."""
+    return (
+        f"a change of table {table} that neither a pipeline nor a service wrote, but a connector whose "
+        f"configuration is not known, so that its values may have another form; {CONNECTOR_HINT}, and start "
+        "again"
+    )
 
 
 def unknown_properties(source: str) -> Finding:

@@ -6,7 +6,7 @@ Connect, if its address is configured, otherwise from what the sidecar has learn
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Final
@@ -16,14 +16,11 @@ from slackwater.cdc.captured import omitted_by, subject_of
 from slackwater.cdc.connector import CONNECTOR_HINT, property_findings
 from slackwater.cdc.envelope import decode_full_row
 from slackwater.cuts import RedisMarkerStore
+from slackwater.engine.settings import FormProof
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.contract import REQUEST_TIMEOUT
-from slackwater.pipeline.definition import (
-    PipelineDefinition,
-    columns_out_of_line,
-    columns_with_default,
-)
 from slackwater.pipeline.source.kafka_reader import first_values
+from slackwater.pipeline.source.options import SourceOptions
 from slackwater.protocol import (
     ConfigError,
     ConnectorReport,
@@ -32,10 +29,9 @@ from slackwater.protocol import (
     KafkaSettings,
     RedisSettings,
     SlackwaterError,
-    SourceTopics,
     Verdict,
 )
-from slackwater.sql.plan import EnginePlan
+from slackwater.sql.catalog import Column, Table
 
 LOOK_SECONDS: Final = 3.0
 """The time between two looks."""
@@ -49,43 +45,79 @@ _log = logging.getLogger(__name__)
 _SHOWN_COLUMNS: Final = 5
 
 
-def refuse_unknown_connector(plan: EnginePlan) -> None:
-    """Does nothing if a plan can be run although nobody knows the connector's configuration.
+def refuse_unknown_connector(needed: Iterable[tuple[Table, Column]]) -> None:
+    """Does nothing if columns can be read although nobody knows the connector's configuration.
 
     Raises:
-        ConfigError: It needs a column in which one value may stand for another, as no record shows.
+        ConfigError: In one of them, one value may stand for another, as no record shows.
     """
+    needed = list(needed)
     reasons = (
-        (columns_with_default(plan), "has a DEFAULT, which the connector may have written instead of NULL"),
         (
-            columns_out_of_line(plan),
+            [(table, each) for table, each in needed if each.nullable and each.has_default],
+            "has a DEFAULT, which the connector may have written instead of NULL",
+        ),
+        (
+            [
+                (table, each)
+                for table, each in needed
+                if each.type.may_be_unavailable and not table.replica_identity_full
+            ],
             "may be stored out of line (TOAST): the connector writes a placeholder for a value that a change "
             "leaves as it is, and unavailable.value.placeholder may be another one than Debezium's own",
         ),
     )
-    found = [f"{_listed(columns)} {reason}" for each, reason in reasons if (columns := list(each))]
+    found = [f"{_listed(columns)} {reason}" for columns, reason in reasons if columns]
     if found:
         raise ConfigError(f"the connector's configuration is not known: {'; '.join(found)}", CONNECTOR_HINT)
 
 
 def may_have_connector(
-    kafka: KafkaSettings, definition: PipelineDefinition, pause: Callable[[float], None] = time.sleep
+    kafka: KafkaSettings,
+    topics: Collection[str],
+    pause: Callable[[float], None] = time.sleep,
+    *,
+    may_be_empty: bool = True,
 ) -> bool:
-    """Returns whether a topic of a pipeline's tables begins with a record that a connector may have written.
-
-    Topics without records tell nothing, so tasks have to look at each record that comes.
+    """Returns whether one of these topics begins with a record that a connector may have written.
 
     Args:
         kafka: The source's cluster.
-        definition: The pipeline.
+        topics: The topics of the tables.
         pause: Waits for this many seconds; an error that it raises ends the wait for Kafka.
+        may_be_empty: Whether topics without records have none, because tasks see who wrote each later one.
 
     Raises:
         StateError: A topic is gone. UnavailableError: Kafka does not answer.
     """
-    inputs = SourceTopics(definition.source, definition.topics)
-    topics = {inputs.data(table) for table in definition.tables}
-    return not all(map(_is_own, first_values(kafka, topics, REQUEST_TIMEOUT, pause)))
+    found = list(map(_is_own, first_values(kafka, topics, REQUEST_TIMEOUT, pause)))
+    return not (all(found) and (found or may_be_empty))
+
+
+def prove_forms(options: SourceOptions, table: Table, *, sees_writers: bool) -> FormProof:
+    """Returns what proves the form of a table's values, for frames, which have no run that watches.
+
+    Args:
+        options: How the source is read.
+        table: The table.
+        sees_writers: Whether tasks see who wrote each record.
+
+    Raises:
+        InputError: The connector writes other values or rows than the database has.
+        ConfigError: Nobody knows the connector, and a column needs its configuration.
+        StateError: The topic is gone. UnavailableError: Kafka does not answer.
+    """
+    used = {table.full_name: [column.name for column in table.columns]}
+    check = ConnectorCheck(options.source, None, options.servers.redis, used, options.connect_properties)
+    check.look()
+    check.check()
+    if check.is_known:
+        return FormProof.CONFIGURATION
+    topics = [options.source_topics.data(table.full_name)]
+    if not may_have_connector(options.servers.kafka, topics, may_be_empty=sees_writers):
+        return FormProof.WRITER
+    refuse_unknown_connector((table, column) for column in table.columns)
+    return FormProof.VALUES
 
 
 def _is_own(value: bytes) -> bool:
@@ -95,10 +127,11 @@ def _is_own(value: bytes) -> bool:
         return False
 
 
-def _listed(columns: Sequence[str]) -> str:
+def _listed(columns: Sequence[tuple[Table, Column]]) -> str:
     more = f" (and {len(columns) - _SHOWN_COLUMNS} more)" if len(columns) > _SHOWN_COLUMNS else ""
     each = "column" if len(columns) == 1 else "each of columns"
-    return f"{each} {', '.join(columns[:_SHOWN_COLUMNS])}{more}"
+    names = (f"{table.full_name}.{column.name}" for table, column in columns[:_SHOWN_COLUMNS])
+    return f"{each} {', '.join(names)}{more}"
 
 
 class ConnectorCheck:

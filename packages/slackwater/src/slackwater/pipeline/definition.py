@@ -136,6 +136,11 @@ class PipelineDefinition:
         """The full names of the tables that the views read, each once."""
         return table_names(self.plan)
 
+    @property
+    def input_topics(self) -> frozenset[str]:
+        """The topics of the tables."""
+        return frozenset(map(SourceTopics(self.source, self.topics).data, self.tables))
+
 
 def stage_settings(definition: PipelineDefinition, limits: StatementLimits = DEFAULT_LIMITS) -> StageSettings:
     """Returns the settings of the stages of a pipeline whose number of buckets is known."""
@@ -343,28 +348,17 @@ def declared_keys(plan: EnginePlan) -> dict[str, tuple[str, ...]]:
     return {each.table.full_name: each.table.primary_key for each in _table_inputs(plan.stages)}
 
 
-def columns_with_default(plan: EnginePlan) -> Iterator[str]:
-    """Yields the columns that the plan needs, that may be NULL, and that have a DEFAULT, as table.column."""
-    for column, (each, _) in _needed_columns(plan).items():
-        if each.nullable and each.has_default:
-            yield column
-
-
-def columns_out_of_line(plan: EnginePlan) -> Iterator[str]:
-    """Yields the columns that the plan needs and whose values a change may omit, as table.column."""
-    for column, (each, table) in _needed_columns(plan).items():
-        if each.type.may_be_unavailable and not table.replica_identity_full:
-            yield column
-
-
-def _needed_columns(plan: EnginePlan) -> dict[str, tuple[Column, Table]]:
+def needed_columns(plan: EnginePlan) -> list[tuple[Table, Column]]:
+    """Returns the columns that the plan needs, each once."""
     used = used_columns(plan)
-    return {
-        f"{each.table.full_name}.{column.name}": (column, each.table)
-        for each in _table_inputs(plan.stages)
-        for column in each.table.columns
-        if column.name in used[each.table.full_name]
-    }
+    return list(
+        {
+            (each.table.full_name, column.name): (each.table, column)
+            for each in _table_inputs(plan.stages)
+            for column in each.table.columns
+            if column.name in used[each.table.full_name]
+        }.values()
+    )
 
 
 def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:

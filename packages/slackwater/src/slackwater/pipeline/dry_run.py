@@ -32,7 +32,7 @@ from slackwater.pipeline.connector_check import (
     refuse_unknown_connector,
 )
 from slackwater.pipeline.copied_state import EarlierRevision
-from slackwater.pipeline.definition import PipelineDefinition, used_columns
+from slackwater.pipeline.definition import PipelineDefinition, needed_columns, used_columns
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.progress import RunReporter
@@ -143,8 +143,8 @@ def _connector(check: ConnectorCheck, definition: PipelineDefinition) -> Iterato
 
 def _unknown_connector(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
     with _found("connector") as found:
-        if may_have_connector(settings.servers.kafka, definition):
-            refuse_unknown_connector(definition.plan)
+        if may_have_connector(settings.servers.kafka, definition.input_topics):
+            refuse_unknown_connector(needed_columns(definition.plan))
     yield from found
 
 

@@ -32,6 +32,7 @@ from slackwater.pipeline.connector_check import (
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
     PipelineDefinition,
+    needed_columns,
     stage_settings,
     used_columns,
 )
@@ -293,9 +294,9 @@ class PipelineRun:
         if self._connector.is_known:
             return
         kafka = self._settings.servers.kafka
-        if may_have_connector(kafka, self._definition, self._pause_for_topics):
+        if may_have_connector(kafka, self._definition.input_topics, self._pause_for_topics):
             self._proof = FormProof.VALUES
-            refuse_unknown_connector(self._definition.plan)
+            refuse_unknown_connector(needed_columns(self._definition.plan))
             unknown = unknown_properties(self._definition.source)
             _log.warning("%s. %s", unknown.text, unknown.hint)
         else:

@@ -14,7 +14,15 @@ import msgspec
 from slackwater.sql.catalog import Column, Table
 from slackwater.sql.column_type import FLOAT_KINDS, INTEGER_KINDS, TIME_KINDS, ColumnType, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
-from slackwater.sql.value_forms import Check, LostValueError, check_of, forms_of, in_form, regular_wire
+from slackwater.sql.value_forms import (
+    Check,
+    LostValueError,
+    check_of,
+    forms_of,
+    in_form,
+    in_unknown_form,
+    regular_wire,
+)
 
 WireRow = tuple[Any, ...]
 """Wire values in the codec's column order: int, float, str, bool, list or None, as in the record's JSON."""
@@ -227,6 +235,12 @@ def columns_in_forms(table: Table, columns: Iterable[Column], schema: bytes) -> 
             raise RowContradictsSchemaError(
                 table.full_name, column.name, error.expected, got, error.hint
             ) from error
+
+
+def in_unknown_forms(table: Table) -> Table:
+    """Returns a table whose values have to prove their form, because the configuration is unknown."""
+    columns = tuple(replace(column, type=in_unknown_form(column.type)) for column in table.columns)
+    return replace(table, columns=columns)
 
 
 def _declared(table: Table, name: str) -> Column:

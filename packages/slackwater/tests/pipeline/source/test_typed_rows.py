@@ -1,6 +1,7 @@
 """Values of declared columns in Spark's types: exactly, or not at all."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -24,7 +25,7 @@ from slackwater.protocol import CommittedTransaction
 from slackwater.sql.column_type import ColumnType, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.postgres import parse_catalog
-from slackwater.sql.row_codec import UNAVAILABLE, date_text, timestamp_text, value_text
+from slackwater.sql.row_codec import UNAVAILABLE, date_text, in_unknown_forms, timestamp_text, value_text
 
 KINDS = """
 CREATE TYPE mood AS ENUM ('rough', 'calm');
@@ -99,6 +100,29 @@ def test_a_record_whose_schema_has_another_form_is_refused(written: Write) -> No
         fields[0]["fields"][0]["name"] = "org.apache.kafka.connect.data.Time"  # type: ignore[index]
         with pytest.raises(BadInputError, match=f"column {column} .* as the record's schema says"):
             written(typed, change)
+
+
+def test_a_change_of_a_connector_is_refused_if_only_its_writer_would_prove_the_form(written: Write) -> None:
+    typed = table("CREATE TABLE s.t (id int PRIMARY KEY)")
+    assert len(written(typed, {"after": {"id": 1}})) == 1
+    with pytest.raises(BadInputError, match="neither a pipeline nor a service wrote"):
+        written(replace(typed, takes_only_own=True), {"after": {"id": 1}})
+
+
+@pytest.mark.parametrize("as_text", [(), ("at",)])
+def test_a_value_of_an_unknown_connector_proves_its_form_or_its_schema_does(
+    written: Write, as_text: tuple[str, ...]
+) -> None:
+    typed = table("CREATE TABLE s.t (id int PRIMARY KEY, at time)", *as_text)
+    unknown = replace(typed, table=in_unknown_forms(typed.table))
+    assert TypedTable.from_json(unknown.to_json()) == unknown, "tasks receive it as JSON"
+    change = {"after": {"id": 1, "at": 5}}
+    assert len(written(typed, change)) == 1
+    with pytest.raises(BadInputError, match="column at"):
+        written(unknown, change)
+    fields = [{"field": "at", "type": "int64", "name": "io.debezium.time.MicroTime"}]
+    schema = {"schema": {"fields": [{"field": "after", "fields": fields}]}}
+    assert len(written(unknown, change | schema)) == 1
 
 
 def test_every_kind_of_value_arrives_exactly(written: Write) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from slackwater.engine.settings import FormProof
 from slackwater.sql.catalog import Table
 from slackwater.sql.plan import EnginePlan, InputPlan, StagePlan, fingerprint
-from slackwater.sql.value_forms import in_unknown_form
+from slackwater.sql.row_codec import in_unknown_forms
 
 SPEC_VERSION = 2
 FULL_HINT = "ALTER TABLE {table} REPLICA IDENTITY FULL"
@@ -120,7 +120,7 @@ def packing_spec(
     stages = plan.stages
     return PackingSpec(
         inputs=tuple(
-            _in_unknown_form(i) if proof is FormProof.VALUES else i
+            replace(i, table=in_unknown_forms(i.table)) if proof is FormProof.VALUES else i
             for each in stages
             for i in stage_inputs(each)
             if not each.kept_by and _origin(each, i.number) == 0
@@ -131,11 +131,6 @@ def packing_spec(
         touched=tuple(each.number for each in stages if not each.key),
         takes_only_own=proof is FormProof.WRITER,
     )
-
-
-def _in_unknown_form(of: PackingInput) -> PackingInput:
-    columns = tuple(replace(column, type=in_unknown_form(column.type)) for column in of.table.columns)
-    return replace(of, table=replace(of.table, columns=columns))
 
 
 def stage_inputs(stage: StagePlan) -> tuple[PackingInput, ...]:

@@ -55,7 +55,7 @@ class SourceOptions:
     Several tables may share a topic. Rows of tables that the query does not read are ignored there.
     """
     connect_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The connector's configuration as JSON, for runs of views that nobody else can tell it."""
+    """The connector's configuration as JSON, for views and typed rows, if nobody else can tell it."""
     timeline: int = 1
     scope: Scope = Scope.STRICT
     """``strict``: batches end at cuts. ``aggregate``: each group of partitions advances as far as its own

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Message
 
-from slackwater.cdc.connector import CONNECTOR_HINT
+from slackwater.cdc.connector import foreign_change
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater.cdc.records.record import bad_input
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
     from slackwater.cdc.avro import ToJson
 
-_FOREIGN: Final = (
-    "a change of table {} that neither a pipeline nor a service wrote, but a connector whose configuration "
-    "is not known, so that its values may have another form"
-)
 _UNSETTLED: Final = 500
 """The number of changes of a span that are kept as objects, which is what a processor's cache holds."""
 
@@ -164,7 +160,7 @@ def _pack(packer: EventPacker, changes: BatchChanges, span: OffsetSpan, messages
 def _pack_each(packer: EventPacker, changes: BatchChanges, span: OffsetSpan, messages: list[Message]) -> None:
     for message, change, commit_lsn in changes.find(span, messages):
         if packer.takes_only_own and not change.is_own:
-            raise bad_input(message, f"{_FOREIGN.format(change.table)}; {CONNECTOR_HINT}, and start again")
+            raise bad_input(message, foreign_change(change.table))
         before, after = change.before, change.after
         try:
             packer.add(

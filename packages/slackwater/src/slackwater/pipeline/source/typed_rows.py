@@ -3,7 +3,7 @@
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from slackwater.cdc import BadInputError
+from slackwater.cdc.connector import foreign_change
 from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, Located
 from slackwater.cdc.records.record import bad_input
@@ -95,10 +96,12 @@ class TypedTable:
     Attributes:
         table: The table.
         as_text: The names of columns shown as text, because Spark's types cannot represent them.
+        takes_only_own: Whether changes that neither a pipeline nor a service wrote are refused.
     """
 
     table: Table
     as_text: tuple[str, ...] = ()
+    takes_only_own: bool = False
 
     @property
     def row_type(self) -> StructType:
@@ -148,19 +151,7 @@ class RowImages:
         key = tuple(column for column in exact if column.name in table.primary_key)
         self._key_codec = RowCodec(table, [column.name for column in key])
         self._key_positions = tuple(exact.index(column) for column in key)
-        self._schemas: set[bytes] = set()
         self._row_key = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
-
-    def check_schema(self, schema: bytes) -> None:
-        """Does nothing if values have the form that is read, by the Connect schema of their record.
-
-        Raises:
-            RowContradictsSchemaError: They have not.
-        """
-        if schema not in self._schemas:
-            for _ in columns_in_forms(self._table, (*self._exact, *self._texts), schema):
-                pass
-            self._schemas.add(schema)
 
     def typed(self, op: str, before: bytes | None, after: bytes | None) -> _TypedImages:
         """Returns key, old row, new row, and the columns that an update omitted (null in the row).
@@ -277,15 +268,19 @@ class TypedRowWriter(RowWriter):
 
     def __init__(self, source: str, typed: TypedTable, schema: StructType, changes: BatchChanges) -> None:
         super().__init__(source, schema, changes)
-        self._images = RowImages(typed)
+        self._typed = typed
+        self._images: dict[bytes | None, RowImages] = {None: RowImages(typed)}
+        """By the Connect schemas of records; None: those without one."""
         self._has_key = bool(typed.table.primary_key)
 
     def _row(self, span: OffsetSpan, located: Located) -> tuple[Any, ...]:
         message, change, commit_lsn = located
+        if self._typed.takes_only_own and not change.is_own:
+            raise bad_input(message, foreign_change(change.table))
         try:
-            if change.schema is not None:
-                self._images.check_schema(change.schema)
-            key, *images = self._images.typed(change.op, _image(change.before), _image(change.after))
+            key, *images = self._images_of(change.schema).typed(
+                change.op, _image(change.before), _image(change.after)
+            )
         except InputError as error:
             raise bad_input(message, str(error)) from error
         return (
@@ -301,6 +296,15 @@ class TypedRowWriter(RowWriter):
             span.partition,
             message.offset(),
         )
+
+    def _images_of(self, schema: bytes | None) -> RowImages:
+        images = self._images.get(schema)
+        if images is None:
+            table = self._typed.table
+            columns = tuple(columns_in_forms(table, table.columns, schema or b""))
+            images = RowImages(replace(self._typed, table=replace(table, columns=columns)))
+            self._images[schema] = images
+        return images
 
 
 def typed_frame(rows: DataFrame, typed: TypedTable, topic: str) -> DataFrame:
