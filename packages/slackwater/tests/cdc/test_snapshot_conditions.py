@@ -204,6 +204,18 @@ def test_rows_of_an_earlier_run_may_stand_where_none_of_a_snapshot_were_read(sou
     assert source.cuts() == [], "it repeats an interrupted one"
 
 
+def test_rows_that_no_notification_announced_are_of_an_interrupted_run_at_the_same_lsn_too(
+    source: FedSource,
+) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=4 * SECOND))
+    source.row("a/0", snapshot_row(480, ts_ms=2 * SECOND))
+    source.row("a/0", snapshot_row(480, ts_ms=4 * SECOND))
+    assert source.cuts() == [], "a key that is gone may be among the first rows"
+
+    source.tell(end(5, ts_ms=9 * SECOND))
+    assert [cut.lsn for cut in source.cuts()] == [556]
+
+
 def test_without_notifications_rest_ends_a_snapshot_only_behind_its_last_row(source: FedSource) -> None:
     source.row("a/0", snapshot_row(480))
     assert source.at_rest() == []
@@ -224,7 +236,7 @@ def test_without_notifications_the_last_row_of_an_earlier_attempt_ends_no_later_
 
 
 def test_without_record_times_a_snapshot_without_notifications_is_never_long_over(source: FedSource) -> None:
-    source.row("a/0", snapshot_row(480))
+    source.row("a/0", snapshot_row(480, mark="last"))
     source.tell(end(5), ms=60 * SECOND)
 
     assert source.cuts() == []
