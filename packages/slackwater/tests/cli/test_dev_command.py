@@ -8,7 +8,7 @@ import pytest
 import slackwater.dev
 from slackwater.cli import main
 from slackwater.cli.commands.dev import FIRST_LINE, settings_text
-from slackwater.dev import DevStackSettings, RunState, ServerStatus, StackStatus
+from slackwater.dev import DevStackSettings, ServerStatus, StackStatus
 from slackwater.settings.loading import load_settings
 
 ADDRESSES = {
@@ -28,11 +28,10 @@ def _stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         servers = tuple(
             ServerStatus(
                 name=name,
-                state=RunState.RUNNING,
                 address=address,
                 version="1",
-                pid=1,
-                log_path=Path("log"),
+                log=Path("log"),
+                process=None,
             )
             for name, address in ADDRESSES.items()
             if settings.connect or name != "connect"

@@ -12,12 +12,12 @@ from slackwater.dev import RunState, down, status
 from slackwater.dev.connect import parse_state
 from slackwater.dev.processes import ProcessIdentity, find_process, identify
 from slackwater.dev.settings import with_tail
-from slackwater.dev.state import FILE_NAME, ServerRecord, StackState, read_state, write_state
+from slackwater.dev.state import FILE_NAME, ServerStatus, StackStatus, read_state, write_state
 from slackwater.protocol import ConfigError, SlackwaterError, StateError, UnavailableError
 
 
-def state_of(folder: Path, process: ProcessIdentity | None) -> StackState:
-    record = ServerRecord(
+def state_of(folder: Path, process: ProcessIdentity | None) -> StackStatus:
+    record = ServerStatus(
         name="redis",
         address="redis://127.0.0.1:1/0",
         version="7.0.15",
@@ -25,7 +25,7 @@ def state_of(folder: Path, process: ProcessIdentity | None) -> StackState:
         ports={"port": 1},
         process=process,
     )
-    return StackState(folder=folder, prefix="inv", database="inventory", servers=(record,))
+    return StackStatus(folder=folder, prefix="inv", database="inventory", servers=(record,))
 
 
 def test_a_state_is_read_back_as_written(tmp_path: Path) -> None:

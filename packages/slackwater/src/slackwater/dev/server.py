@@ -26,7 +26,7 @@ from slackwater.dev.processes import (
     launch,
 )
 from slackwater.dev.settings import failed_start, not_running
-from slackwater.dev.state import ServerRecord
+from slackwater.dev.state import ServerStatus
 from slackwater.protocol import UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -242,7 +242,7 @@ class Server(ABC):
         """Use these ports if they are free at the first start."""
         self._ports = dict(ports)
 
-    def adopt(self, record: ServerRecord) -> bool:
+    def adopt(self, record: ServerStatus) -> bool:
         """Take over a server that an earlier process started; False when it has ended."""
         if record.process is None or find_process(record.process) is None:
             return False
@@ -252,9 +252,9 @@ class Server(ABC):
         self.version = record.version
         return True
 
-    def record(self) -> ServerRecord:
+    def record(self) -> ServerStatus:
         """Return what another process must know to recognise this server."""
-        return ServerRecord(
+        return ServerStatus(
             name=self.name,
             address=self.address,
             version=self.version,

@@ -24,7 +24,7 @@ from slackwater.dev.processes import Lifetime, ManagedProcess, find_process
 from slackwater.dev.redis_server import RedisServer
 from slackwater.dev.server import POLL_SECONDS, Deadline, Server, log_tail
 from slackwater.dev.settings import DevStackSettings, checked_tables, failed_start, not_running
-from slackwater.dev.state import StackState, StackStatus, look_up_status, read_state, write_state
+from slackwater.dev.state import StackStatus, read_state, write_state
 from slackwater.protocol import StateError
 
 _AnyServer = TypeVar("_AnyServer", bound=Server)
@@ -164,7 +164,11 @@ class DevStack:
 
     def status(self) -> StackStatus:
         """Return what runs now, and where."""
-        return look_up_status(self._state())
+        records = tuple(server.record() for server in self.servers)
+        settings = self.settings
+        return StackStatus(
+            folder=settings.folder, prefix=settings.prefix, database=settings.database, servers=records
+        )
 
     def delete_data(self) -> None:
         """Remove the servers' data, but not the logs; nothing may run."""
@@ -241,16 +245,9 @@ class DevStack:
             raise not_running(kind.name, "use")
         return server
 
-    def _state(self) -> StackState:
-        records = tuple(server.record() for server in self.servers)
-        settings = self.settings
-        return StackState(
-            folder=settings.folder, prefix=settings.prefix, database=settings.database, servers=records
-        )
-
     def _write_state(self) -> None:
         with self._writing:
-            write_state(self._state())
+            write_state(self.status())
 
     def _take_lock(self) -> None:
         if self._lock is not None:
@@ -314,8 +311,7 @@ def up(settings: DevStackSettings, progress: Progress | None = None) -> StackSta
 
 def status(folder: Path) -> StackStatus | None:
     """Return what runs in the folder; None when no stack was ever started there."""
-    state = read_state(folder)
-    return None if state is None else look_up_status(state)
+    return read_state(folder)
 
 
 def down(folder: Path) -> StackStatus | None:
@@ -334,7 +330,7 @@ def down(folder: Path) -> StackStatus | None:
             records[kind.name] = replace(record, process=None)
     stopped = replace(state, servers=tuple(records.values()))
     write_state(stopped)
-    return look_up_status(stopped)
+    return stopped
 
 
 _STOPPING_ORDER: tuple[type[Server], ...] = (

@@ -5,7 +5,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 
@@ -17,29 +17,6 @@ from slackwater.protocol import StateError
 
 _FORMAT = 1
 FILE_NAME = "devstack.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerRecord:
-    """One server at the time of writing."""
-
-    name: str
-    address: str
-    version: str
-    log: Path
-    ports: Mapping[str, int]
-    process: ProcessIdentity | None
-    """None: stopped in order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackState:
-    """All servers of a folder at the time of writing."""
-
-    prefix: str
-    database: str
-    servers: tuple[ServerRecord, ...]
-    folder: Path = Path()
 
 
 class RunState(Enum):
@@ -55,25 +32,42 @@ class RunState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
-    """One server now."""
+    """One server, as it was written down; what its process does is looked up when it is asked for."""
 
     name: str
-    state: RunState
     address: str
     """URL, DSN or ``host:port``; also when it does not run, because ports stay the same if they can."""
     version: str
-    pid: int | None
-    log_path: Path
+    log: Path
+    ports: Mapping[str, int] = field(default_factory=dict)
+    process: ProcessIdentity | None
+    """None: stopped in order."""
+
+    @property
+    def state(self) -> RunState:
+        """What its process does now."""
+        if self.process is None:
+            return RunState.STOPPED
+        process = ManagedProcess(self.process)
+        if not process.is_alive:
+            return RunState.GONE
+        return RunState.PAUSED if process.is_paused else RunState.RUNNING
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if it is alive."""
+        is_alive = self.process is not None and ManagedProcess(self.process).is_alive
+        return self.process.pid if self.process is not None and is_alive else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStatus:
-    """All servers of a folder now."""
+    """All servers of a folder."""
 
-    folder: Path
     prefix: str
     database: str
     servers: tuple[ServerStatus, ...]
+    folder: Path = Path()
 
     @property
     def is_running(self) -> bool:
@@ -86,17 +80,7 @@ class StackStatus:
         return next((server for server in self.servers if server.name == name), None)
 
 
-def look_up_status(state: StackState) -> StackStatus:
-    """Compares what was written with the processes of this machine."""
-    return StackStatus(
-        folder=state.folder,
-        prefix=state.prefix,
-        database=state.database,
-        servers=tuple(_look_up_server(record) for record in state.servers),
-    )
-
-
-def write_state(state: StackState) -> None:
+def write_state(state: StackStatus) -> None:
     """Replace the state file; a reader sees the old or the new one."""
     document = {"format": _FORMAT, **{each.name: getattr(state, each.name) for each in fields(state)}}
     path = state.folder / FILE_NAME
@@ -106,7 +90,7 @@ def write_state(state: StackState) -> None:
     incoming.replace(path)
 
 
-def read_state(folder: Path) -> StackState | None:
+def read_state(folder: Path) -> StackStatus | None:
     """The state of a folder; None when no stack was ever started there.
 
     Raises:
@@ -122,7 +106,7 @@ def read_state(folder: Path) -> StackState | None:
     if isinstance(document, dict) and document.get("format") != _FORMAT:
         raise _unusable(path, f"has format {document.get('format')}, expected {_FORMAT}")
     try:
-        found = msgspec.convert(document, StackState, dec_hook=lambda kind, value: kind(value))
+        found = msgspec.convert(document, StackStatus, dec_hook=lambda kind, value: kind(value))
     except msgspec.ValidationError as error:
         raise _unusable(path, f"lacks or garbles a field ({error})") from error
     return replace(found, folder=folder.absolute())
@@ -130,25 +114,3 @@ def read_state(folder: Path) -> StackState | None:
 
 def _unusable(path: Path, reason: str) -> StateError:
     return StateError(f"state file {path}: {reason}", "delete it if nothing runs in that folder")
-
-
-def _look_up_server(record: ServerRecord) -> ServerStatus:
-    state = _run_state(record)
-    is_alive = state in (RunState.RUNNING, RunState.PAUSED)
-    return ServerStatus(
-        name=record.name,
-        state=state,
-        address=record.address,
-        version=record.version,
-        pid=record.process.pid if is_alive and record.process else None,
-        log_path=record.log,
-    )
-
-
-def _run_state(record: ServerRecord) -> RunState:
-    if record.process is None:
-        return RunState.STOPPED
-    process = ManagedProcess(record.process)
-    if not process.is_alive:
-        return RunState.GONE
-    return RunState.PAUSED if process.is_paused else RunState.RUNNING

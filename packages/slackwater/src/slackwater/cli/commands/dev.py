@@ -207,9 +207,7 @@ def _rows(status: "StackStatus") -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("server", "state", "version", "pid", "address", "log")]
     for server in status.servers:
         pid = str(server.pid) if server.pid else "-"
-        rows.append(
-            (server.name, server.state.value, server.version, pid, server.address, str(server.log_path))
-        )
+        rows.append((server.name, server.state.value, server.version, pid, server.address, str(server.log)))
     return rows
 
 
