@@ -84,7 +84,7 @@ def test_spark_starts_before_the_libraries_that_plan_views_are_loaded() -> None:
         "slackwater_sidecar",
         "confluent_kafka",
     }
-    module = "slackwater.pipeline.folder_run"
+    module = "slackwater.pipeline.session"
     code = f"import sys, {module}; sys.exit(str({heavy} & sys.modules.keys() or ''))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.stderr.strip() == ""

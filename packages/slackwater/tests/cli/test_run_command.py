@@ -14,7 +14,7 @@ import slackwater.pipeline
 from slackwater.cli import main
 from slackwater.cli.commands.run import batch_line, default_index_root
 from slackwater.outputs.kafka.answers import unavailable
-from slackwater.pipeline import BatchProgress, PipelineDefinition, RunSettings, folder_run, runner
+from slackwater.pipeline import BatchProgress, PipelineDefinition, RunSettings, runner, session
 from slackwater.protocol import RedisSettings, RegistrySettings
 
 PIPELINE = {
@@ -71,7 +71,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunS
         calls.append((definition, settings))
 
     monkeypatch.setattr(runner, "run_pipeline", record)
-    monkeypatch.setattr(folder_run, "starting_spark", no_spark)
+    monkeypatch.setattr(session, "starting_spark", no_spark)
     return calls
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         view_inputs,
     )
     from slackwater.pipeline.folder import load_pipeline, read_sql
-    from slackwater.pipeline.folder_run import run_folder
     from slackwater.pipeline.monitor import RunMonitor, batch_spans
     from slackwater.pipeline.progress import BatchProgress
     from slackwater.pipeline.runner import run_pipeline
+    from slackwater.pipeline.session import run_folder
     from slackwater.pipeline.settings import RunSettings
     from slackwater.pipeline.spark_home import default_class_archives
     from slackwater.pipeline.toml_table import labels_of
@@ -58,7 +58,7 @@ _NAMES = {
         "view_inputs",
     ),
     "slackwater.pipeline.folder": ("load_pipeline", "read_sql"),
-    "slackwater.pipeline.folder_run": ("run_folder",),
+    "slackwater.pipeline.session": ("run_folder",),
     "slackwater.pipeline.monitor": ("RunMonitor", "batch_spans"),
     "slackwater.pipeline.progress": ("BatchProgress",),
     "slackwater.pipeline.runner": ("run_pipeline",),

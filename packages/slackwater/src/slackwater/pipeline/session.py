@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import javaproperties
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
@@ -27,7 +27,7 @@ from slackwater.pipeline.jvm import (
     spark_does_not_start,
     watched_start,
 )
-from slackwater.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater.pipeline.settings import RunSettings, revision_checkpoint, revision_name
 from slackwater.pipeline.spark_conf import (
     LOCAL_CLUSTER,
     given_conf,
@@ -40,14 +40,64 @@ from slackwater.pipeline.spark_home import (
     JAVA_HINT,
     SparkHome,
     archived_home,
+    environment,
     fault_of_java,
     link_spark_home,
     started_from,
 )
+from slackwater.pipeline.toml_table import PipelineLabels, read_definition
 from slackwater.protocol import ConfigError
+
+if TYPE_CHECKING:
+    from slackwater.pipeline.progress import BatchProgress
 
 _LOOK_SECONDS = 0.2
 _log = logging.getLogger(__name__)
+
+
+def run_folder(
+    folder: Path,
+    settings: RunSettings,
+    on_progress: "Callable[[BatchProgress], None]",
+    *,
+    stop: threading.Event,
+    on_step: Callable[[str], None],
+    on_turn: Callable[[bool], None],
+) -> None:
+    """Keeps the views of a folder up to date; see :func:`run_pipeline` for details.
+
+    Args:
+        folder: The folder of the pipeline.
+        settings: The settings of the run.
+        on_progress: Called in this thread for each visible batch, in order.
+        stop: Ends the run in an orderly way.
+        on_step: Called in this thread before each step that may take long, with a line that names the
+            pipeline.
+        on_turn: Called in this thread before each step of the loop, with whether the views show all cuts.
+
+    Raises:
+        ConfigError: Something cannot be used; the error names the file and the key.
+        SqlError: A schema or view file is not supported; the error contains the position.
+        SlackwaterError: As for :func:`run_pipeline`.
+    """
+    labels = read_definition(folder).read(PipelineLabels, ignores_others=True)
+    name = revision_name(labels.name, labels.revision)
+    settings = with_spark_log(settings, labels.revision)
+    on_step(f"{name}: starting Spark")
+    with starting_spark(name, settings, stop=stop) as started:
+        # These load the libraries that plan views, which takes as long as half of Spark's start.
+        from slackwater.pipeline.folder import load_pipeline
+        from slackwater.pipeline.runner import run_pipeline
+
+        run_pipeline(
+            load_pipeline(folder),
+            settings,
+            on_progress,
+            stop=stop,
+            context=started,
+            on_step=lambda step: on_step(f"{name}: {step}"),
+            on_turn=on_turn,
+        )
 
 
 @contextmanager
@@ -133,19 +183,13 @@ def submitted_settings(conf: Mapping[str, str]) -> Iterator[None]:
 
     PySpark itself puts them on the JVM's command line, which every account of the machine can read.
     """
-    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    more = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     with tempfile.NamedTemporaryFile("w", prefix="slackwater-", suffix=".properties") as file:  # mode 0600
         file.write(javaproperties.dumps(conf, timestamp=False))
         file.flush()
         arguments = ["--properties-file", file.name, "--load-spark-defaults"]
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(arguments)} {before or 'pyspark-shell'}"
-        try:
+        with environment(PYSPARK_SUBMIT_ARGS=f"{shlex.join(arguments)} {more}"):
             yield
-        finally:
-            if before is None:
-                del os.environ["PYSPARK_SUBMIT_ARGS"]
-            else:
-                os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
 def spark_home(master: str, class_archives: Path | None, folder: Path) -> SparkHome | None:

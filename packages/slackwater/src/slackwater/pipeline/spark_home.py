@@ -13,7 +13,7 @@ import shlex
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,14 +56,17 @@ def link_spark_home(folder: Path) -> Path:
     return folder
 
 
-@contextmanager
-def started_from(home: SparkHome | None) -> Iterator[None]:
+def started_from(home: SparkHome | None) -> AbstractContextManager[None]:
     """Makes a JVM that is launched within the block use this home; None leaves the choice to PySpark."""
     if home is None:
-        yield
-        return
+        return nullcontext()
     options = [*map(shlex.quote, home.java_options), os.environ.get("SPARK_SUBMIT_OPTS", "")]
-    own = {"SPARK_HOME": str(home.folder), "SPARK_SUBMIT_OPTS": " ".join(options).strip()}
+    return environment(SPARK_HOME=str(home.folder), SPARK_SUBMIT_OPTS=" ".join(options).strip())
+
+
+@contextmanager
+def environment(**own: str) -> Iterator[None]:
+    """Sets variables that processes inherit which are started within the block."""
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     try:
