@@ -16,6 +16,7 @@ from psycopg import sql
 from slackwater.dev import PostgresServer, Server
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.contract import Column, Emit, Sink, SinkStep
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.lake.changes import OutputTable as LakeTableOutput
@@ -29,7 +30,6 @@ from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
     LakeSettings,
     OvertakenError,

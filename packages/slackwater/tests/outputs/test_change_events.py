@@ -13,9 +13,9 @@ from slackwater.cdc.envelope import End, decode_change, decode_transaction
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
 from slackwater.outputs.contract import Emit, SinkStep
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTable, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import StateError
 
 pytestmark = pytest.mark.integration

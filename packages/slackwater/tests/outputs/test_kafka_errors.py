@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs.errors import OutputRefusedError, run_overtaken
 from slackwater.outputs.kafka.answers import read_progress
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.kafka.topics import SinkTopics
-from slackwater.pipeline.errors import OutputRefusedError, run_overtaken
 from slackwater.protocol import (
     KafkaSettings,
     OvertakenError,

@@ -22,6 +22,7 @@ from pyiceberg.types import StringType
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import progress_after
 from slackwater.outputs.contract import Column, SinkStep
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.lake.changes import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
@@ -36,7 +37,6 @@ from slackwater.outputs.lake.table import (
     refused_or_unavailable,
 )
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,

@@ -8,9 +8,9 @@ import duckdb
 import pytest
 
 from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.lake.changes import ChangeReader, OutputTable
 from slackwater.outputs.lake.columns import RowReader, lake_columns, table_schema, type_texts
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import ConfigError
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn, PublishedView

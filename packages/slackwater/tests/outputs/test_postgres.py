@@ -16,13 +16,13 @@ import pytest
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.contract import Emit, SinkStep
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.postgres import watchdog
 from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import ConfigError, PostgresSettings, StateError, UnavailableError
 
 pytestmark = pytest.mark.integration

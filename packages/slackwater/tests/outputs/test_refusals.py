@@ -15,11 +15,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.contract import Emit
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.answers import refusal
 from slackwater.outputs.kafka.producer import SinkProducer
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import KafkaSettings
 
 MakeBatch = Callable[..., DocumentBatch]

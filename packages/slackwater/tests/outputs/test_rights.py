@@ -13,9 +13,9 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.contract import SinkStep
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import KafkaSettings, UnavailableError
 from slackwater_lab.probes import LookAt
 from slackwater_lab.secured_servers import broker_with_user

@@ -9,11 +9,11 @@ import pytest
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.kafka.transactions import Headers
+from slackwater.outputs.errors import run_overtaken
 from slackwater.outputs.kafka import sink as kafka
 from slackwater.outputs.kafka.producer import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
-from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import (
     KafkaSettings,
     OvertakenError,

@@ -15,12 +15,12 @@ from slackwater.engine.state.log import LogWrite, PackedBlob, place_writes
 from slackwater.engine.state.manifest import read_state, segment_name, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.outputs.contract import WriteReport
+from slackwater.outputs.errors import run_overtaken
 from slackwater.pipeline import BatchProgress, RunMonitor
 from slackwater.pipeline.batch_job import BatchResult
 from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import KnownState
 from slackwater.pipeline.copied_state import CopiedBatch
-from slackwater.pipeline.errors import run_overtaken
 from slackwater.pipeline.source.planner import PlannedCut
 from slackwater.protocol import BatchHeader, OvertakenError, SystemClock, UnavailableError
 

@@ -18,11 +18,11 @@ from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommi
 from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import CompactedTopicUnavailableError, RecordsGoneError
 from slackwater.engine.settings import FormProof
+from slackwater.outputs.errors import run_overtaken
 from slackwater.pipeline import RunSettings, connector_check, leases, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
-from slackwater.pipeline.errors import run_overtaken
 from slackwater.pipeline.progress import make_registration
 from slackwater.pipeline.runner import PipelineRun
 from slackwater.protocol import (

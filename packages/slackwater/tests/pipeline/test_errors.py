@@ -3,9 +3,9 @@ import pickle
 import pytest
 
 from slackwater.cuts import RecordsGoneError
+from slackwater.outputs import errors
+from slackwater.outputs.errors import OutputRefusedError, run_overtaken
 from slackwater.outputs.kafka.producer import TransactionFailedError
-from slackwater.pipeline import errors
-from slackwater.pipeline.errors import OutputRefusedError, run_overtaken
 from slackwater.protocol import (
     ConfigError,
     InputError,

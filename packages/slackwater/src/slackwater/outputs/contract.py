@@ -111,7 +111,7 @@ class Sink(Protocol):
     """Makes a pipeline's batches visible, each exactly once. Used by one thread at a time.
 
     Every method except ``close`` may block for the output's request time-out, and raises
-    :class:`~slackwater.pipeline.errors.UnavailableError` if the output does not answer within it.
+    :class:`~slackwater.protocol.UnavailableError` if the output does not answer within it.
     """
 
     @property

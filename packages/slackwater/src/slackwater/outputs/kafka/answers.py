@@ -8,9 +8,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, NeededRights, code_of, kafka_error, reason_of
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.waiting import tried
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
     CommitRecord,
     ProgressRecord,

@@ -4,9 +4,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
+from slackwater.outputs.errors import run_overtaken
 from slackwater.outputs.kafka.answers import refusal
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
-from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import SlackwaterError, UnavailableError
 
 

@@ -24,6 +24,7 @@ from slackwater.kafka.registry import (
 )
 from slackwater.kafka.transactions import TransactionWriter
 from slackwater.outputs.contract import SinkProbe
+from slackwater.outputs.errors import OutputRefusedError, run_overtaken
 from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.kafka.answers import newest_progress, read_progress
 from slackwater.outputs.kafka.guard import TopicGuard
@@ -34,7 +35,6 @@ from slackwater.outputs.kafka.producer import (
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
 from slackwater.outputs.kafka.transaction import BatchTransaction
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError, run_overtaken
 from slackwater.protocol import (
     Clock,
     CommitPosition,

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from slackwater.engine.payloads import Document
 from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.lake.columns import RowReader
 from slackwater.outputs.lake.table import DELETED
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import format_position
 
 _ROWS_AT_ONCE: Final = 10_000

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from slackwater.outputs.errors import run_overtaken
 from slackwater.outputs.lake.table import (
     Lake,
     LakeTable,
@@ -19,7 +20,6 @@ from slackwater.outputs.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,

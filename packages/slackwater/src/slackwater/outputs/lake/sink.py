@@ -19,6 +19,7 @@ from typing import Any, Final
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import SinkProbe, SinkSettings, SinkStep, WriteReport
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.lake.changes import ChangeReader, OutputTable
 from slackwater.outputs.lake.columns import type_texts
@@ -33,7 +34,6 @@ from slackwater.outputs.lake.table import (
     SnapshotGoneError,
 )
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
     BatchHeader,
     Clock,

@@ -5,7 +5,7 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.protocol import SlackwaterError, StateError
 
 _AGAIN: Final = "then start the pipeline again"

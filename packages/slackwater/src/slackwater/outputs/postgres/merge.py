@@ -14,11 +14,11 @@ from psycopg import sql
 
 from slackwater.engine.payloads import Document
 from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.postgres.answers import refusal
 from slackwater.outputs.postgres.columns import NULL, RowReader, TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, OutputTable, TableForm, forms, names
-from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import SlackwaterError, format_position
 
 _COPY_ROWS: Final = 500

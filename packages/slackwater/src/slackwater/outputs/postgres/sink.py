@@ -19,6 +19,7 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
+from slackwater.outputs.errors import run_overtaken
 from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.answers import passes, reason, refusal
@@ -27,7 +28,6 @@ from slackwater.outputs.postgres.merge import TableWriter
 from slackwater.outputs.postgres.tables import PostgresSinkSettings, forms, prepare_tables, table_oids
 from slackwater.outputs.postgres.watchdog import Watchdog
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import run_overtaken
 from slackwater.protocol import (
     Clock,
     CommitPosition,

@@ -1,4 +1,4 @@
-"""The error of pipelines that a caller reacts to in particular; all others are of the general kinds.
+"""The error of outputs that a caller reacts to in particular; all others are of the general kinds.
 
 ::
 
