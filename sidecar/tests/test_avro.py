@@ -26,7 +26,7 @@ from slackwater_sidecar.consumption import (
     avro_values,
     run_of,
 )
-from slackwater_sidecar.reader import KafkaSourceReader
+from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.settings import SidecarSettings
 
 RECORDINGS = Path(__file__).parents[2] / "packages/slackwater/tests/cdc/recordings/avro"
@@ -153,7 +153,7 @@ def test_a_source_in_avro_is_followed_also_when_its_registry_comes_later(
             workers=workers,
         )
         frontier = Frontier(source)
-        reader = KafkaSourceReader(settings, lambda _topic, _number: None, frontier)
+        reader = SourceReader(settings, lambda _topic, _number: None, frontier)
         refused: list[str] = []
 
         def has_read_all() -> bool:

@@ -5,14 +5,14 @@ import pytest
 from slackwater.cdc import Frontier
 from slackwater.protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
-from slackwater_sidecar.reader import KafkaSourceReader
+from slackwater_sidecar.reader import SourceReader
 
 
 def test_without_topics_reading_waits_as_long_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("slackwater_sidecar.reader.time.sleep", slept.append)
     settings = SidecarSettings(source="inv", servers=Servers(KafkaSettings("127.0.0.1:1")))
-    reader = KafkaSourceReader(settings, lambda _topic, _number: None, Frontier("inv"))
+    reader = SourceReader(settings, lambda _topic, _number: None, Frontier("inv"))
     try:
         assert [reader.poll(0.5), reader.poll(0.25)] == [0, 0]
     finally:

@@ -13,7 +13,7 @@ from slackwater.dev import KafkaBroker
 from slackwater.protocol import Evidence, KafkaSettings, Servers
 from slackwater_lab.debezium import begin_value, change_value, end_value
 from slackwater_sidecar import SidecarSettings
-from slackwater_sidecar.reader import KafkaSourceReader
+from slackwater_sidecar.reader import SourceReader
 
 pytestmark = pytest.mark.integration
 
@@ -77,7 +77,7 @@ class Following:
             source=topics.name, servers=Servers(KafkaSettings(topics.bootstrap)), evidence=kinds
         )
         self.frontier = Frontier(topics.name, evidence=kinds, complete_tables=frozenset({TABLE}))
-        self.reader = KafkaSourceReader(settings, lambda _topic, _number: None, self.frontier)
+        self.reader = SourceReader(settings, lambda _topic, _number: None, self.frontier)
         self.records = 0
 
     def turn(self) -> None:

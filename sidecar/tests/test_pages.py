@@ -14,8 +14,7 @@ from slackwater.protocol import Clock, Cut, OpenTransaction
 from slackwater.protocol.metrics import SIDECAR_METRICS, series_of
 from slackwater.settings.model import HttpSection
 from slackwater_sidecar import SidecarStatus
-from slackwater_sidecar.monitor import SourceMonitor
-from slackwater_sidecar.pages import sidecar_routes
+from slackwater_sidecar.monitor import SourceMonitor, sidecar_routes
 
 CUT = Cut(
     source="inv",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from slackwater.cuts import StoredPosition
 from slackwater.protocol import CommitPosition, CommittedTransaction, Cut, KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
-from slackwater_sidecar.policy import Due, PublishingSchedule, PublishingState, Spacing
+from slackwater_sidecar.publisher import Due, PublishingSchedule, PublishingState, Spacing
 
 SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")))
 START = 1000.0

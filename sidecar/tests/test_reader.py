@@ -18,7 +18,7 @@ from slackwater.protocol import ConfigError, InputError, KafkaSettings, Servers,
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.debezium import RUN_HEADER, Oracle, transaction_values
 from slackwater_sidecar import SidecarSettings, SidecarUnavailableError
-from slackwater_sidecar.reader import KafkaSourceReader, SourceReader, admin_config, data_topics
+from slackwater_sidecar.reader import SourceReader, admin_config, data_topics
 
 pytestmark = pytest.mark.integration
 
@@ -104,7 +104,7 @@ def frontier(topics: Topics) -> Frontier:
 
 @pytest.fixture(params=[1, 2], ids=["one process", "two workers"])
 def reader(topics: Topics, frontier: Frontier, request: pytest.FixtureRequest) -> Iterator[SourceReader]:
-    result = KafkaSourceReader(topics.settings(workers=request.param), from_beginning, frontier)
+    result = SourceReader(topics.settings(workers=request.param), from_beginning, frontier)
     yield result
     result.close()
 
@@ -140,7 +140,7 @@ def test_a_topic_whose_table_has_any_name_is_read_when_the_connector_names_it(
 def test_a_transaction_topic_of_several_partitions_is_an_error_that_says_what_to_do(topics: Topics) -> None:
     topics.create(topics.data)
     topics.create(f"{topics.name}.transaction", partitions=2)
-    reader = KafkaSourceReader(topics.settings(), from_beginning, new_frontier(topics))
+    reader = SourceReader(topics.settings(), from_beginning, new_frontier(topics))
 
     with pytest.raises(ConfigError, match="has 2 partitions, expected 1"):
         reader.discover()
@@ -204,7 +204,7 @@ def test_rows_are_read_where_a_transform_has_routed_them(topics: Topics, wait_un
     topics.create(f"{topics.name}.transaction", partitions=1)
     routed = SourceTopics(topics.name, routed={TABLE: elsewhere})
     frontier = new_frontier(topics)
-    reader = KafkaSourceReader(topics.settings(topics=routed), from_beginning, frontier)
+    reader = SourceReader(topics.settings(topics=routed), from_beginning, frontier)
 
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 1, elsewhere)))
 
@@ -215,7 +215,7 @@ def test_rows_are_read_where_a_transform_has_routed_them(topics: Topics, wait_un
 def test_a_killed_worker_is_replaced_and_its_partitions_are_read_on(topics: Topics, wait_until: Wait) -> None:
     topics.create_all()
     oracle, frontier = Oracle(), new_frontier(topics)
-    reader = KafkaSourceReader(topics.settings(workers=2), from_beginning, frontier)
+    reader = SourceReader(topics.settings(workers=2), from_beginning, frontier)
     for first in range(1, 4000, 1000):
         for xid in range(first, first + 1000):
             lsn = topics.hand_over(xid, xid % 2)
@@ -235,7 +235,7 @@ def test_a_killed_worker_is_replaced_and_its_partitions_are_read_on(topics: Topi
 def test_workers_end_with_the_process_they_read_for(topics: Topics, wait_until: Wait) -> None:
     topics.create_all()
     frontier = new_frontier(topics)
-    reader = KafkaSourceReader(topics.settings(workers=2), from_beginning, frontier)
+    reader = SourceReader(topics.settings(workers=2), from_beginning, frontier)
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 0)))
     pids = reader.pids
 

@@ -35,6 +35,7 @@ from slackwater_sidecar import (
     SidecarStatus,
     SidecarUnavailableError,
     SourceMonitor,
+    SourceReader,
     format_status,
     run,
     service,
@@ -48,7 +49,7 @@ SETTINGS = SidecarSettings(
 TABLE = "s.a"
 
 
-class FakeReader:
+class FakeReader(SourceReader):
     """One partition, fed by the test."""
 
     def __init__(self, frontier: Frontier) -> None:
@@ -660,7 +661,7 @@ def test_what_was_published_is_counted_and_measured(world: World) -> None:
     world.commit(7, 8)
     world.turn()
     world.commit(9)
-    world.turn()
+    status = world.turn()
 
     monitor = world.monitor
     assert (monitor.events, monitor.transactions, monitor.cuts) == (6, 3, 2)
@@ -668,18 +669,15 @@ def test_what_was_published_is_counted_and_measured(world: World) -> None:
     assert monitor.newest.lsn == 902
     assert monitor.publication_seconds.cumulative()[-1] == ("+Inf", 2)
     assert monitor.delay_seconds.cumulative()[-1] == ("+Inf", 2)
-    assert monitor.gauges.partitions_read == 1
+    assert status.partitions_read == 1
 
 
 def test_what_open_kafka_transactions_hold_back_is_shown_and_looked_at_now_and_then(world: World) -> None:
     world.reader.held_back_offsets = 7
-    world.turn(seconds=30.0)
-    assert world.monitor.gauges.held_back_offsets == 7
+    assert world.turn(seconds=30.0).held_back_offsets == 7
     world.reader.held_back_offsets = 0
-    world.turn()
-    assert world.monitor.gauges.held_back_offsets == 7, "not every time"
-    world.turn(seconds=30.0)
-    assert world.monitor.gauges.held_back_offsets == 0
+    assert world.turn().held_back_offsets == 7, "not every time"
+    assert world.turn(seconds=30.0).held_back_offsets == 0
 
 
 def test_markers_of_partitions_beyond_a_frontier_that_stands_still_are_published_after_a_while(

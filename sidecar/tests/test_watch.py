@@ -32,7 +32,7 @@ from slackwater.protocol import (
     epoch_ms,
 )
 from slackwater_sidecar import watch
-from slackwater_sidecar.policy import FaultHold
+from slackwater_sidecar.status import FaultHold
 from slackwater_sidecar.watch import (
     ConnectorWatch,
     ConnectWitness,

@@ -25,8 +25,7 @@ from slackwater.pipeline import BatchProgress, RunMonitor
 from slackwater.protocol import OpenTransaction, PipelineEntry, PipelineReport, StageWork, SystemClock
 from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 from slackwater_sidecar import SidecarStatus
-from slackwater_sidecar.monitor import SourceMonitor
-from slackwater_sidecar.pages import sidecar_registry
+from slackwater_sidecar.monitor import SourceMonitor, sidecar_registry
 
 CUT = replace(make_cut("inv", 0x600, 1_000), ended_ms=1_200)
 BATCH = BatchProgress(

@@ -1,22 +1,32 @@
-"""Shows the loop that follows a source, and its measurements, to other threads."""
+"""Shows the loop that follows a source, and its measurements, to other threads: as metrics, and over HTTP."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client import CollectorRegistry
 
 from slackwater.cuts import FrontierState
-from slackwater.protocol import Clock, CommittedTransaction, Cut, PublishedCut, encode_cut, epoch_ms
-from slackwater.protocol.metrics import (
-    CUT_BYTES,
-    DECISION_KINDS,
-    PUBLICATION_DELAY_SECONDS,
-    PUBLICATION_SECONDS,
-    Distribution,
+from slackwater.observe.exposition import Samples, make_registry
+from slackwater.protocol import (
+    Clock,
+    CommittedTransaction,
+    Cut,
+    OpenTransaction,
+    PublishedCut,
+    encode_cut,
+    epoch_ms,
+    format_position,
+    metrics,
 )
+from slackwater.protocol.metrics import DECISION_KINDS, Distribution, Metric
 from slackwater.protocol.tracing import TracedTransaction, TransactionSpan, sidecar_spans
-from slackwater_sidecar.status import SidecarStatus
+from slackwater_sidecar.status import SidecarStatus, describe_open
 from slackwater_sidecar.watch import ConnectorWatch
+
+if TYPE_CHECKING:  # only those import a web server that serve
+    from starlette.routing import Route
 
 SendSpan = Callable[[TransactionSpan], None]
 """Sends a span on; must not block."""
@@ -121,18 +131,6 @@ class CommitDelays:
         return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gauges:
-    """Holds sizes inside a sidecar, as of its last status interval."""
-
-    partitions_read: int = 0
-    partitions_paused: int = 0
-    queued_transactions: int = 0
-    obstacles: int = 0
-    stale_ends: int = 0
-    held_back_offsets: int = 0
-
-
 class SourceMonitor:
     """Shows one source as it is seen from outside its loop.
 
@@ -154,7 +152,6 @@ class SourceMonitor:
         self.failure: str | None = None
         """The reason why the source is no longer followed; None while it is, and after a request to stop."""
         self.has_ended = False
-        self.gauges = Gauges()
         self.newest: Cut | None = None
         """The newest cut that this process published or began with."""
         self.records = 0
@@ -165,9 +162,9 @@ class SourceMonitor:
         self.ahead = 0
         self.redis_corrections = 0
         self.decisions = dict.fromkeys(DECISION_KINDS, 0)
-        self.publication_seconds = Distribution(PUBLICATION_SECONDS.buckets)
-        self.delay_seconds = Distribution(PUBLICATION_DELAY_SECONDS.buckets)
-        self.cut_bytes = Distribution(CUT_BYTES.buckets)
+        self.publication_seconds = Distribution(metrics.PUBLICATION_SECONDS.buckets)
+        self.delay_seconds = Distribution(metrics.PUBLICATION_DELAY_SECONDS.buckets)
+        self.cut_bytes = Distribution(metrics.CUT_BYTES.buckets)
         self._delays = CommitDelays()
         self._measured_at = float("-inf")
         self._turned_at = clock.monotonic()
@@ -242,3 +239,140 @@ class SourceMonitor:
         if status.state.is_refusal or (status.state is FrontierState.WAITING and self.newest is None):
             return f"{status.state}: {status.detail}"
         return None
+
+
+def sidecar_registry(monitors: Sequence[SourceMonitor]) -> CollectorRegistry:
+    """Returns a registry with the metrics of all sources of a process; any thread may ask it."""
+    return make_registry(metrics.SIDECAR_METRICS, lambda metric: list(_samples(metric, monitors)))
+
+
+def _samples(metric: Metric, monitors: Sequence[SourceMonitor]) -> Samples:
+    for monitor in monitors:
+        found = _READ[metric](monitor)
+        for labels, value in [((), found)] if isinstance(found, int | float | Distribution) else found:
+            yield (monitor.source, *labels), value
+
+
+def _open(monitor: SourceMonitor) -> Sequence[OpenTransaction]:
+    return monitor.status.open if monitor.status else ()
+
+
+def _wall_ms(monitor: SourceMonitor) -> float:
+    return monitor.clock.now().timestamp() * 1000
+
+
+def _oldest_age(monitor: SourceMonitor) -> float:
+    since = [t.since_ms for t in _open(monitor)]
+    return max(0.0, _wall_ms(monitor) - min(since)) / 1000 if since else 0.0
+
+
+def _commit_age(monitor: SourceMonitor) -> Samples:
+    """Nothing before the first cut: an age of 0 would look healthy."""
+    if monitor.newest is not None:
+        yield (), (_wall_ms(monitor) - monitor.newest.commit_ts_ms) / 1000
+
+
+def _states(monitor: SourceMonitor) -> Samples:
+    now = monitor.state
+    return [((str(state),), float(state is now)) for state in FrontierState]
+
+
+def _trouble(monitor: SourceMonitor) -> Samples:
+    status = monitor.status
+    kafka = monitor.waits_for is not None or (status is not None and status.kafka_error is not None)
+    redis = status is not None and status.redis_error is not None
+    return [((name,), float(is_away)) for name, is_away in (("kafka", kafka), ("redis", redis))]
+
+
+def _timeline(monitor: SourceMonitor) -> float:
+    if monitor.status is not None:
+        return monitor.status.timeline
+    return monitor.newest.timeline if monitor.newest else 0
+
+
+_READ: Mapping[Metric, Callable[[SourceMonitor], float | Distribution | Samples]] = {
+    metrics.FRONTIER_LSN: lambda m: m.newest.lsn if m.newest else 0,
+    metrics.TIMELINE: _timeline,
+    metrics.COMMIT_AGE: _commit_age,
+    metrics.STATE: _states,
+    metrics.LAST_TURN_AGE: lambda m: m.silent_seconds,
+    metrics.OPEN_TRANSACTIONS: lambda m: len(_open(m)),
+    metrics.OLDEST_OPEN_AGE: _oldest_age,
+    metrics.OBSTACLES: lambda m: m.status.obstacles if m.status else 0,
+    metrics.STALE_ENDS: lambda m: m.status.stale_ends if m.status else 0,
+    metrics.TROUBLE: _trouble,
+    metrics.PARTITIONS_READ: lambda m: m.status.partitions_read if m.status else 0,
+    metrics.PARTITIONS_PAUSED: lambda m: m.status.partitions_paused if m.status else 0,
+    metrics.HELD_BACK_OFFSETS: lambda m: m.status.held_back_offsets if m.status else 0,
+    metrics.QUEUE_LENGTH: lambda m: m.status.queued_transactions if m.status else 0,
+    metrics.RECORDS_READ: lambda m: m.records,
+    metrics.EVENTS: lambda m: m.events,
+    metrics.TRANSACTIONS: lambda m: m.transactions,
+    metrics.CUTS: lambda m: m.cuts,
+    metrics.SKIPPED_TRANSACTIONS: lambda m: m.skipped,
+    metrics.AHEAD_MARKERS: lambda m: m.ahead,
+    metrics.REDIS_CORRECTIONS: lambda m: m.redis_corrections,
+    metrics.DECISIONS: lambda m: [((kind,), float(count)) for kind, count in m.decisions.items()],
+    metrics.PUBLICATION_SECONDS: lambda m: m.publication_seconds,
+    metrics.PUBLICATION_DELAY_SECONDS: lambda m: m.delay_seconds,
+    metrics.CUT_BYTES: lambda m: m.cut_bytes,
+}
+
+
+_SIZES = (
+    "partitions_read",
+    "partitions_paused",
+    "queued_transactions",
+    "obstacles",
+    "stale_ends",
+    "held_back_offsets",
+)
+BLOCKED_AFTER = timedelta(seconds=30)
+"""A loop that has not turned for longer is not healthy; one turn may wait for Kafka for seconds."""
+
+
+def sidecar_routes(monitors: Sequence[SourceMonitor]) -> "list[Route]":
+    """Returns the pages of a process that follows these sources."""
+    from slackwater.command.http_server import service_routes  # which takes a while to import
+
+    return service_routes(
+        sidecar_registry(monitors),
+        silent=lambda: {m.source: m.silent_seconds for m in monitors if not m.has_ended},
+        blocked_after=BLOCKED_AFTER,
+        not_ready=lambda: {m.source: m.not_ready() for m in monitors},
+        status=lambda: {"sources": [_source(m) for m in monitors]},
+    )
+
+
+def _source(monitor: SourceMonitor) -> dict[str, object]:
+    status, cut = monitor.status, monitor.newest
+    return {
+        "source": monitor.source,
+        "state": str(monitor.state),
+        "detail": monitor.failure or monitor.waits_for or (status.detail if status else ""),
+        "timeline": status.timeline if status else None,
+        "frontier": format_position(cut.lsn) if cut else None,
+        "newest_commit_ms": cut.commit_ts_ms if cut else None,
+        "delay_ms": status.delay_ms if status else None,
+        "event_count": cut.event_count if cut else 0,
+        "records_read": monitor.records,
+        "records_per_second": round(status.records_per_second) if status else 0,
+        "silent_seconds": round(monitor.silent_seconds, 3),
+        "kafka_error": status.kafka_error if status else None,
+        "redis_error": status.redis_error if status else None,
+        **{name: getattr(status, name, 0) for name in _SIZES},
+        "open_transactions": [_open_json(t) for t in (status.open if status else ())],
+    }
+
+
+def _open_json(transaction: OpenTransaction) -> dict[str, object]:
+    lsn = transaction.commit_lsn
+    return {
+        "xid": transaction.xid,
+        "commit_lsn": format_position(lsn) if lsn else None,
+        "since_ms": transaction.since_ms,
+        "expected": transaction.expected,
+        "received": transaction.received,
+        "places": {place: list(offsets) for place, offsets in transaction.places.items()},
+        "text": describe_open(transaction),
+    }

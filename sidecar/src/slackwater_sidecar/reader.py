@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -22,7 +22,6 @@ from slackwater_sidecar.consumption import (
     Failure,
     Pairs,
     PartitionId,
-    RecordSink,
     SchemasUnavailableError,
     SidecarUnavailableError,
 )
@@ -228,97 +227,8 @@ _RECORDS_BETWEEN_COMPARISONS = 20_000
 """How many records are read between two comparisons: one costs time for every partition."""
 
 
-class SourceReader(Protocol):
-    """Reads the topics of a source into one frontier. Used by one thread."""
-
-    def discover(self) -> list[str]:
-        """Looks for topics and partitions that are not read yet and begins to; returns all data topics.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-            InputError: a partition does not have the offset from which it must be read.
-        """
-        ...
-
-    def poll(self, timeout_seconds: float) -> int:
-        """Passes new records to the frontier, after at most the time-out; returns their number.
-
-        Raises:
-            SidecarUnavailableError: a topic cannot be read.
-            InputError: records were deleted before they were read.
-        """
-        ...
-
-    def end_offsets(self) -> EndOffsets:
-        """Returns high watermarks, as of now, of all that is read: what is written counts, committed or not.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-        """
-        ...
-
-    def held_back(self) -> int:
-        """Returns how many offsets, of all that is read, cannot be read: their Kafka transaction is open.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-        """
-        ...
-
-    def balance(self, *, needs_commits: bool = False) -> None:
-        """Pauses what is far ahead of the rest, so that memory stays bounded.
-
-        Args:
-            needs_commits: Whether the transaction topic has to be read to its end, however far ahead it is.
-        """
-        ...
-
-    @property
-    def paused_partitions(self) -> int:
-        """Counts the partitions that are not read at present."""
-        ...
-
-    def close(self) -> None:
-        """Frees connections."""
-        ...
-
-
-class RecordReader(Protocol):
-    """Takes records of partitions out of Kafka: with a consumer in this process, or with worker processes."""
-
-    def assign(self, starts: Mapping[PartitionId, int]) -> None:
-        """Begins to read further partitions, from these offsets; all or none.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-        """
-        ...
-
-    def read(self, sink: RecordSink, timeout_seconds: float) -> int:
-        """Hands over new records, after at most the time-out; returns their number, approximately.
-
-        Raises:
-            SidecarUnavailableError: the schema registry does not answer; nothing is lost, call again.
-        """
-        ...
-
-    def hold(self, pause: frozenset[PartitionId], resume: frozenset[PartitionId]) -> None:
-        """Pauses and resumes partitions."""
-        ...
-
-    @property
-    def orphans(self) -> frozenset[PartitionId]:
-        """Partitions that nobody reads any more: assign them again."""
-        ...
-
-    @property
-    def pids(self) -> list[int]:
-        """The worker processes; none: this process reads."""
-        ...
-
-    def close(self) -> None:
-        """Frees connections and ends processes."""
-        ...
+RecordReader = Consumption | WorkerPool
+"""Takes records of partitions out of Kafka: with a consumer in this process, or with worker processes."""
 
 
 def connect(settings: SidecarSettings, others: frozenset[str], partitions: int) -> RecordReader:
@@ -334,8 +244,8 @@ def connect(settings: SidecarSettings, others: frozenset[str], partitions: int) 
     return Consumption(settings, others, partitions)
 
 
-class KafkaSourceReader:
-    """Implements :class:`SourceReader`.
+class SourceReader:
+    """Reads the topics of a source into one frontier. Used by one thread.
 
     The frontier stays in this process, also with workers: they know nothing but offsets. What one has handed
     over is in the frontier; what it has not, its successor reads again from there. So a worker may be killed
@@ -374,7 +284,14 @@ class KafkaSourceReader:
         return [] if self._records is None else self._records.pids
 
     def discover(self) -> list[str]:
-        """See the protocol; also gives partitions whose worker has ended to another."""
+        """Looks for topics and partitions that are not read yet and begins to; returns all data topics.
+
+        Partitions whose worker has ended are given to another.
+
+        Raises:
+            SidecarUnavailableError: Kafka does not answer.
+            InputError: a partition does not have the offset from which it must be read.
+        """
         found = self._lookup.find(self._assigned, self._frontier.named_topics())
         if self._records is not None and self._records.orphans:
             self._adopt(self._records, self._intake.positions(self._records.orphans))
@@ -383,7 +300,12 @@ class KafkaSourceReader:
         return found.data_topics
 
     def poll(self, timeout_seconds: float) -> int:
-        """See the protocol."""
+        """Passes new records to the frontier, after at most the time-out; returns their number.
+
+        Raises:
+            SidecarUnavailableError: a topic cannot be read.
+            InputError: records were deleted before they were read.
+        """
         if self._records is None:
             time.sleep(timeout_seconds)  # nothing is there to be waited for
             return 0
@@ -394,15 +316,27 @@ class KafkaSourceReader:
         return count
 
     def end_offsets(self) -> EndOffsets:
-        """See the protocol."""
+        """Returns high watermarks, as of now, of all that is read: what is written counts, committed or not.
+
+        Raises:
+            SidecarUnavailableError: Kafka does not answer.
+        """
         return self._lookup.end_offsets(self._assigned)
 
     def held_back(self) -> int:
-        """See the protocol."""
+        """Returns how many offsets, of all that is read, cannot be read: their Kafka transaction is open.
+
+        Raises:
+            SidecarUnavailableError: Kafka does not answer.
+        """
         return self._lookup.held_back(self._assigned)
 
     def balance(self, *, needs_commits: bool = False) -> None:
-        """See the protocol."""
+        """Pauses what is far ahead of the rest, so that memory stays bounded.
+
+        Args:
+            needs_commits: Whether the transaction topic has to be read to its end, however far ahead it is.
+        """
         if self._records is None:
             return
         pause, resume = self._balance.update(
@@ -413,11 +347,11 @@ class KafkaSourceReader:
 
     @property
     def paused_partitions(self) -> int:
-        """See the protocol."""
+        """Counts the partitions that are not read at present."""
         return len(self._balance.paused)
 
     def close(self) -> None:
-        """See the protocol."""
+        """Frees connections."""
         if self._records is not None:
             self._records.close()
 

@@ -19,10 +19,9 @@ from slackwater.cuts import (
 from slackwater.observe.telemetry import Telemetry
 from slackwater.protocol import SlackwaterError, SystemClock, epoch_ms, hide
 from slackwater.protocol.log_fields import log_fields
-from slackwater_sidecar.monitor import CutTracer, SourceMonitor
-from slackwater_sidecar.pages import sidecar_registry, sidecar_routes
+from slackwater_sidecar.monitor import CutTracer, SourceMonitor, sidecar_registry, sidecar_routes
 from slackwater_sidecar.publisher import Publisher
-from slackwater_sidecar.reader import KafkaSourceReader
+from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.resume import Resumption, resume
 from slackwater_sidecar.service import OnStatus, Sidecar
 from slackwater_sidecar.settings import SidecarSettings
@@ -189,7 +188,7 @@ class _Follower:
             return
         settings = replace(self._settings, timeline=found.timeline)
         frontier = found.frontier(settings)
-        reader = KafkaSourceReader(settings, found.starts(settings.source_topics), frontier)
+        reader = SourceReader(settings, found.starts(settings.source_topics), frontier)
         try:
             sidecar = Sidecar(
                 settings,

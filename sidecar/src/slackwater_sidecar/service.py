@@ -15,13 +15,13 @@ from slackwater.protocol import (
     hide,
 )
 from slackwater_sidecar.consumption import SidecarUnavailableError
-from slackwater_sidecar.monitor import Gauges, SourceMonitor
-from slackwater_sidecar.policy import Due, FaultHold, PublishingSchedule, Spacing
-from slackwater_sidecar.publisher import Publisher
+from slackwater_sidecar.monitor import SourceMonitor
+from slackwater_sidecar.publisher import Due, Publisher, PublishingSchedule, Spacing
 from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.resume import Decision
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import (
+    FaultHold,
     OpenTransactions,
     SidecarStatus,
     StateLogger,
@@ -292,15 +292,7 @@ class Sidecar:
                 self._hold.take(refusal)
 
     def _show(self, status: SidecarStatus) -> None:
-        frontier, monitor = self._frontier, self._monitor
-        monitor.gauges = Gauges(
-            partitions_read=len(frontier.partitions),
-            partitions_paused=self._reader.paused_partitions,
-            queued_transactions=frontier.queue_length,
-            obstacles=len(frontier.obstacles),
-            stale_ends=frontier.stale_end_count,
-            held_back_offsets=self._held_back,
-        )
+        monitor = self._monitor
         monitor.redis_corrections = self._publisher.mirror.corrections
         monitor.status = status
         self._reported_records = monitor.records
@@ -339,7 +331,7 @@ class Sidecar:
     ) -> SidecarStatus:
         newest = self._publisher.state.newest
         cut = newest.cut if newest else None
-        records = self._monitor.records
+        frontier, records = self._frontier, self._monitor.records
         return SidecarStatus(
             source=self._settings.source,
             timeline=self._settings.timeline,
@@ -353,4 +345,10 @@ class Sidecar:
             open=tuple(open_),
             redis_error=self._publisher.mirror.error,
             kafka_error=self._kafka_error(),
+            partitions_read=len(frontier.partitions),
+            partitions_paused=self._reader.paused_partitions,
+            queued_transactions=frontier.queue_length,
+            obstacles=len(frontier.obstacles),
+            stale_ends=frontier.stale_end_count,
+            held_back_offsets=self._held_back,
         )

@@ -10,7 +10,15 @@ from slackwater.cdc.regression import Regression
 from slackwater.cdc.report import WAITS_FOR_OTHERS
 from slackwater.cdc.table_snapshots import FIRST_SNAPSHOT_HINT, SNAPSHOT_HINT
 from slackwater.cuts import FrontierState, RegressionNotice
-from slackwater.protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_position
+from slackwater.protocol import (
+    SNAPSHOT_XID,
+    ConnectorReport,
+    OpenTransaction,
+    Refusal,
+    SkipDecision,
+    TimelineDecision,
+    format_position,
+)
 from slackwater_sidecar.settings import SidecarSettings
 
 logger = logging.getLogger(__name__)
@@ -47,6 +55,12 @@ class SidecarStatus:
     """Why Redis is not up to date; None when it is, or when there is none."""
     kafka_error: str | None = None
     """Why Kafka cannot be read, or the cut log not be written; None when all is well."""
+    partitions_read: int = 0
+    partitions_paused: int = 0
+    queued_transactions: int = 0
+    obstacles: int = 0
+    stale_ends: int = 0
+    held_back_offsets: int = 0
 
 
 class OpenTransactions:
@@ -138,6 +152,128 @@ def _describe_regression(source: str, found: Regression) -> str:
         f"`slackwater source new-timeline --source {source}` continues from there and shows what to "
         "do with pipelines"
     )
+
+
+class FaultHold:
+    """Returns whether a connector's faults forbid cuts: those of now, and those that were seen before.
+
+    What was committed since the last check without a fault may have been written with it, whichever sidecar
+    saw it: the source stays refused until an operator says that the values are right, or begins a new
+    timeline.
+    Only a fault that was gone before anything was read leaves nothing behind.
+
+    A fault that was seen may have been there until the first look that finds none, so all that the
+    transaction topic holds at that look may be wrong, read or not. An operator's decision counts once this is
+    known.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        timeline: The one that is followed.
+        sound_lsn: Commits up to here were published already.
+        sees_connector: Whether looks are expected; without any, an operator's decision counts at once.
+    """
+
+    def __init__(self, source: str, timeline: int, sound_lsn: int, *, sees_connector: bool = False) -> None:
+        self._source = source
+        self._timeline = timeline
+        self._sound_lsn = sound_lsn
+        self._sees_connector = sees_connector
+        self._fault = ""
+        self._is_without_properties = False
+        """Whether the fault was seen without the connector's properties, such as one of the topics."""
+        self._is_sound = False
+        """Whether the newest look found no fault."""
+        self._is_bounded = False
+        """Whether all commits that may have been written with the fault are known."""
+        self._word_lsn = -1
+        """The highest LSN up to which an operator says that values are right, since the refusal began."""
+        self._refusal: Refusal | None = None
+        self._recorded_lsn = -1
+
+    @property
+    def reason(self) -> str:
+        """Why no cut may be published; empty: cuts may be."""
+        refusal = self._refusal
+        if refusal is None:
+            return f"{self._fault}; no cut is published" if self._fault else ""
+        what = f"{self._fault}; correct it" if self._fault else f"{refusal.reason}; it was seen earlier"
+        since = f"commits after {format_position(refusal.since_lsn)}" if refusal.since_lsn else "all commits"
+        return (
+            f"{what}. Values of {since} may be wrong, so no cut is published. Let the connector take a new "
+            f"snapshot, and start the sidecars with timeline {self._timeline + 1}; or, if you know that the "
+            f"values are right, `slackwater source skip --source {self._source} --to LSN` with the newest "
+            f"commit before the correction, at least {format_position(refusal.newest_lsn)}"
+        )
+
+    @property
+    def unrecorded(self) -> Refusal | None:
+        """What the cut log has to hold so that no sidecar forgets it; None: it holds it.
+
+        It is written when a refusal begins, and with the last commit when the fault is gone.
+        """
+        refusal, recorded = self._refusal, self._recorded_lsn
+        if refusal is None or refusal.newest_lsn <= recorded or (self._fault and recorded >= 0):
+            return None
+        return refusal
+
+    @property
+    def needs_bound(self) -> bool:
+        """Whether :meth:`bound` needs the newest commit that the source's topics hold."""
+        return self._refusal is not None and self._is_sound and not self._is_bounded
+
+    def update(self, report: ConnectorReport | None, newest_lsn: int, *, has_read: bool) -> None:
+        """Takes the newest look.
+
+        Args:
+            report: The look; one that could not see the connector's properties does not end its fault.
+            newest_lsn: The newest commit that was read.
+            has_read: Whether any record was, by this process or before.
+        """
+        if report is None or not (report.properties or report.faults or self._is_without_properties):
+            return
+        self._is_without_properties = bool(report.faults) and not report.properties
+        before, faults = self._fault, report.faults
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        self._fault = f"{faults[0].subject}: {faults[0].text}{more}" if faults else ""
+        self._is_sound = not faults
+        self._is_bounded = self._is_bounded and self._is_sound
+        if has_read and (self._fault or before):
+            self._refuse(self._fault or before, newest_lsn)
+        elif self._refusal is None:
+            self._sound_lsn = newest_lsn
+
+    def bound(self, newest_lsn: int) -> None:
+        """Takes the newest commit that could be read after a look that found no fault."""
+        if self._refusal is not None:
+            self._refuse(self._refusal.reason, newest_lsn)
+            self._is_bounded = True
+            self.skip_to(self._word_lsn)
+
+    def take(self, refusal: Refusal) -> None:
+        """Takes a refusal that the cut log contains, whichever sidecar wrote it."""
+        self._recorded_lsn = max(self._recorded_lsn, refusal.newest_lsn)
+        self._sound_lsn = min(self._sound_lsn, refusal.since_lsn)
+        self._refuse(refusal.reason, refusal.newest_lsn)
+
+    def skip_to(self, lsn: int) -> None:
+        """Takes an operator's decision that values up to a commit are right; a present fault starts over."""
+        if self._refusal is None:
+            return
+        self._word_lsn = lsn = max(self._word_lsn, lsn)
+        if lsn >= self._refusal.newest_lsn and (self._is_bounded or self._fault or not self._sees_connector):
+            self._refusal, self._recorded_lsn, self._sound_lsn = None, -1, lsn
+            self._is_bounded, self._word_lsn = False, -1
+
+    def _refuse(self, reason: str, newest_lsn: int) -> None:
+        if self._refusal is not None:
+            reason, newest_lsn = self._refusal.reason, max(self._refusal.newest_lsn, newest_lsn)
+        self._refusal = Refusal(
+            source=self._source,
+            timeline=self._timeline,
+            since_lsn=self._sound_lsn,
+            newest_lsn=newest_lsn,
+            reason=reason,
+        )
 
 
 class StateLogger:

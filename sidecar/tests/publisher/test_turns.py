@@ -17,7 +17,7 @@ from slackwater_lab.fakes.sources import (
     logged,
 )
 from slackwater_sidecar import Publisher
-from slackwater_sidecar.policy import PATIENCE
+from slackwater_sidecar.publisher import PATIENCE
 
 
 def test_what_another_sidecar_has_written_is_not_appended_again(

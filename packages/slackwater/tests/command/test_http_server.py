@@ -35,8 +35,7 @@ from slackwater.protocol import SystemClock
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import ControlSection, HttpSection
 from slackwater_lab.tls import Certificate, certificate
-from slackwater_sidecar.monitor import SourceMonitor
-from slackwater_sidecar.pages import sidecar_routes
+from slackwater_sidecar.monitor import SourceMonitor, sidecar_routes
 
 ANYWHERE = "127.0.0.1:0"
 SECONDS = 60

@@ -26,7 +26,7 @@ from slackwater_sidecar import Publisher
 from slackwater_sidecar import resume as resuming
 from slackwater_sidecar.consumption import AvroValues, Consumption
 from slackwater_sidecar.mirror import RedisMirror
-from slackwater_sidecar.policy import PublishingState
+from slackwater_sidecar.publisher import PublishingState
 from slackwater_sidecar.reader import Lookup
 from slackwater_sidecar.resume import LoggedDecisions, Resumption
 

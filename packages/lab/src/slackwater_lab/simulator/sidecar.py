@@ -28,11 +28,11 @@ from slackwater_lab.simulator.world import World
 from slackwater_sidecar import Publisher, Sidecar, SidecarSettings
 from slackwater_sidecar.consumption import AvroValues, Consumption, avro_values
 from slackwater_sidecar.monitor import SourceMonitor
-from slackwater_sidecar.reader import KafkaSourceReader, Starts
+from slackwater_sidecar.reader import SourceReader, Starts
 from slackwater_sidecar.resume import LoggedDecisions, resume
 
 
-class _SimulatedSourceReader(KafkaSourceReader):
+class _SimulatedSourceReader(SourceReader):
     """The real reader over simulated clients.
 
     Reads as much of each partition as chance has it, neglects one for a while, sees the ends of partitions
