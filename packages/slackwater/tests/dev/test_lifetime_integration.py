@@ -14,7 +14,7 @@ import pytest
 
 from slackwater.dev import DevStack, DevStackSettings, PostgresServer, RunState, down, status, up
 from slackwater.dev.processes import find_process
-from slackwater.dev.state import read_state
+from slackwater.dev.stack import read_state
 from slackwater.protocol import ConfigError, UnavailableError
 
 pytestmark = pytest.mark.integration

@@ -6,10 +6,9 @@ from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.postgres import PostgresServer
 from slackwater.dev.processes import Lifetime
 from slackwater.dev.redis_server import RedisServer
-from slackwater.dev.server import Server
+from slackwater.dev.server import RunState, Server, ServerStatus
 from slackwater.dev.settings import Collector, ConnectMode, DevStackSettings
-from slackwater.dev.stack import DevStack, down, status, up
-from slackwater.dev.state import RunState, ServerStatus, StackStatus
+from slackwater.dev.stack import DevStack, StackStatus, down, status, up
 
 __all__ = [
     "Collector",

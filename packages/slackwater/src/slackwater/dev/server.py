@@ -11,7 +11,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,7 +28,6 @@ from slackwater.dev.processes import (
     launch,
 )
 from slackwater.dev.settings import failed_start, not_running
-from slackwater.dev.state import ServerStatus
 from slackwater.protocol import UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,47 @@ def log_tail(path: Path, lines: int = TAIL_LINES) -> str:
             return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
     except OSError:
         return ""
+
+
+class RunState(Enum):
+    """State of one server's process."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    """Stopped in order."""
+    GONE = "gone"
+    """It should run, but its process has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """One server, as it was written down; what its process does is looked up when it is asked for."""
+
+    name: str
+    address: str
+    """URL, DSN or ``host:port``; also when it does not run, because ports stay the same if they can."""
+    version: str
+    log: Path
+    ports: Mapping[str, int] = field(default_factory=dict)
+    process: ProcessIdentity | None
+    """None: stopped in order."""
+
+    @property
+    def state(self) -> RunState:
+        """What its process does now."""
+        if self.process is None:
+            return RunState.STOPPED
+        process = ManagedProcess(self.process)
+        if not process.is_alive:
+            return RunState.GONE
+        return RunState.PAUSED if process.is_paused else RunState.RUNNING
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if it is alive."""
+        is_alive = self.process is not None and ManagedProcess(self.process).is_alive
+        return self.process.pid if self.process is not None and is_alive else None
 
 
 class Server(ABC):

@@ -5,11 +5,14 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+import msgspec
+import orjson
 
 from slackwater.cdc.connector import publication_name, replication_name
 from slackwater.dev.connect import (
@@ -22,14 +25,74 @@ from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
 from slackwater.dev.processes import Lifetime, ManagedProcess, find_process
 from slackwater.dev.redis_server import RedisServer
-from slackwater.dev.server import POLL_SECONDS, Deadline, Server, log_tail
+from slackwater.dev.server import POLL_SECONDS, Deadline, RunState, Server, ServerStatus, log_tail
 from slackwater.dev.settings import DevStackSettings, checked_tables, failed_start, not_running
-from slackwater.dev.state import StackStatus, read_state, write_state
 from slackwater.protocol import StateError
 
 _AnyServer = TypeVar("_AnyServer", bound=Server)
 
 _LOCK_FILE_NAME = ".devstack.lock"
+
+
+_FORMAT = 1
+FILE_NAME = "devstack.json"
+"""Names the processes, so that another process can recognise, judge and end them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackStatus:
+    """All servers of a folder."""
+
+    prefix: str
+    database: str
+    servers: tuple[ServerStatus, ...]
+    folder: Path = Path()
+
+    @property
+    def is_running(self) -> bool:
+        """True if at least one server runs and none is missing."""
+        states = {server.state for server in self.servers}
+        return RunState.RUNNING in states and states <= {RunState.RUNNING, RunState.STOPPED}
+
+    def server(self, name: str) -> ServerStatus | None:
+        """The status of ``postgres``, ``kafka``, ``redis`` or ``connect``; None if the stack has it not."""
+        return next((server for server in self.servers if server.name == name), None)
+
+
+def write_state(state: StackStatus) -> None:
+    """Replace the state file; a reader sees the old or the new one."""
+    document = {"format": _FORMAT, **{each.name: getattr(state, each.name) for each in fields(state)}}
+    path = state.folder / FILE_NAME
+    incoming = path.with_name(f"{FILE_NAME}.{os.getpid()}")
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    incoming.write_bytes(orjson.dumps(document, str, options))  # paths become texts
+    incoming.replace(path)
+
+
+def read_state(folder: Path) -> StackStatus | None:
+    """The state of a folder; None when no stack was ever started there.
+
+    Raises:
+        StateError: the file is damaged or of another version.
+    """
+    path = folder.absolute() / FILE_NAME
+    try:
+        document = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _unusable(path, f"is not JSON ({error})") from error
+    if isinstance(document, dict) and document.get("format") != _FORMAT:
+        raise _unusable(path, f"has format {document.get('format')}, expected {_FORMAT}")
+    try:
+        found = msgspec.convert(document, StackStatus, dec_hook=lambda kind, value: kind(value))
+    except msgspec.ValidationError as error:
+        raise _unusable(path, f"lacks or garbles a field ({error})") from error
+    return replace(found, folder=folder.absolute())
+
+
+def _unusable(path: Path, reason: str) -> StateError:
+    return StateError(f"state file {path}: {reason}", "delete it if nothing runs in that folder")
 
 
 class DevStack:
