@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from slackwater.pipeline.testing.values import wire_value
+from slackwater.pipeline.testing.table_rows import wire_value
 from slackwater.sql.postgres.types import parse_type
 
 SUMMER = timezone(timedelta(hours=2))
