@@ -23,7 +23,7 @@ from slackwater.cli.doctor.facts import (
     SourceFacts,
     make_report,
 )
-from slackwater.cli.signs import ANSWERS_WITHIN
+from slackwater.command.invocation import ANSWERS_WITHIN
 from slackwater.cuts import (
     CompactedTopicUnavailableError,
     CutLog,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.cli import main, pipelines, signs
+from slackwater.cli import main, pipelines
 from slackwater.cli.commands.status import source_status, status_lines
 from slackwater.control import ComponentKind, PipelineState, SourceSigns, make_topology
 from slackwater.cuts import FrontierState, FrontierStatus, RedisMarkerStore
@@ -70,7 +70,7 @@ class Hurried(SystemClock):
 
 @pytest.fixture
 def nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signs, "SystemClock", Hurried)
+    monkeypatch.setattr(pipelines, "SystemClock", Hurried)
 
 
 class YoungStore(InMemoryMarkerStore):
@@ -225,10 +225,10 @@ def test_a_redis_that_is_back_is_asked_until_the_sidecar_has_reported(
     monkeypatch.setattr(store, "close", lambda: None, raising=False)
     monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: store)
     clock = SimpleNamespace(monotonic=lambda: 0.0, now=SystemClock().now)
-    monkeypatch.setattr(signs, "SystemClock", lambda: clock)
+    monkeypatch.setattr(pipelines, "SystemClock", lambda: clock)
     assert main.run(["status", "--source", "inv", "--redis-url", "redis://h:1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["causes"] == []
-    (found,) = signs.read_signs(YoungStore(has_old_report=has_old_report), ["inv"])
+    (found,) = pipelines.read_signs(YoungStore(has_old_report=has_old_report), ["inv"])
     assert found.status is not None
     assert found.status.wall_ms > NOW_MS
     assert found.status.sidecar == "host/7"
@@ -237,11 +237,11 @@ def test_a_redis_that_is_back_is_asked_until_the_sidecar_has_reported(
 @pytest.mark.usefixtures("nothing_is_waited_for")
 def test_a_sidecar_that_does_not_report_is_waited_for_once() -> None:
     store = YoungStore()
-    assert (signs.reported_status(store, "inv"), store.questions) == (None, 1)
+    assert (pipelines.reported_status(store, "inv"), store.questions) == (None, 1)
 
 
 def test_who_was_silent_before_is_not_waited_for() -> None:
-    (found,) = signs.read_signs(YoungStore(), ["inv"], silent=["inv"])
+    (found,) = pipelines.read_signs(YoungStore(), ["inv"], silent=["inv"])
     assert found.status is None
 
 
@@ -254,7 +254,7 @@ def test_the_page_waits_for_a_sidecar_once_and_again_after_redis_was_away(
         asked.append([name for name in ("away", "heard", "silent", "old") if name in silent])
         return []
 
-    monkeypatch.setattr(signs, "read_signs", read_signs)
+    monkeypatch.setattr(pipelines, "read_signs", read_signs)
     monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: SimpleNamespace(close=lambda: None))
     before = [
         SourceSigns(source="away", redis_error="refused"),
@@ -263,7 +263,7 @@ def test_the_page_waits_for_a_sidecar_once_and_again_after_redis_was_away(
         SourceSigns(source="old", status=running()),
     ]
     settings = Settings(redis=RedisSection(url="redis://h:1"))
-    signs.signs_of_topology(settings, make_topology([], {}, NOW_MS), before)
+    pipelines.signs_of_topology(settings, make_topology([], {}, NOW_MS), before)
     assert asked == [["silent", "old"]]
 
 

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.cli import main, pipelines
 from slackwater.cli.commands.doctor import report_lines
+from slackwater.cli.commands.topology import topology_dot
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.facts import Cause, SourceFacts, make_report
 from slackwater.cli.pipelines import pipeline_table, topology_lines, topology_of
@@ -298,3 +299,23 @@ def test_a_kafka_that_is_silent_is_not_asked_for_the_next_cut_as_well() -> None:
     code = KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert len(topology_of(entries, newest_cut, NOW_MS).pipelines) == 2
     assert asked == ["inv", "inv", "shop"]
+
+
+def test_the_graph_leads_from_tables_through_stages_and_views_to_outputs() -> None:
+    reader = replace(
+        REVENUE,
+        stages=(replace(ORDERS.stages[0], tables=("public.orders",)),),
+        views=(replace(REVENUE.views[0], output='with "quotes"', tables=("public.orders",), stages=(1,)),),
+    )
+    entries = [PipelineEntry(each, offset, NOW_MS) for offset, each in enumerate((reader, ORDERS))]
+    lines = [line.strip() for line in topology_dot(make_topology(entries, {}, NOW_MS)).splitlines()]
+    for edge in (
+        '"kafka inv.inventory.lines" -> "orders stage 1"',
+        '"orders stage 1" -> "orders stage 2"',
+        '"orders stage 2" -> "orders view orders"',
+        '"orders view orders" -> "kafka shop.public.orders"',
+        '"kafka shop.public.orders" -> "revenue stage 1"',
+        '"revenue view revenue" -> "kafka with \\"quotes\\""',
+    ):
+        assert edge in lines
+    assert lines.count("}") == lines.count("digraph slackwater {") + 4, "two sources, two pipelines"

@@ -12,8 +12,6 @@ from slackwater.control import (
     Progress,
     Topology,
     make_topology,
-    topology_dot,
-    topology_json,
     topology_schema,
 )
 from slackwater.protocol import (
@@ -189,23 +187,9 @@ def test_a_pipeline_that_has_vanished_stays_in_the_picture() -> None:
 
 
 def test_the_json_is_read_back_as_the_same_picture_and_has_a_schema() -> None:
-    assert msgspec.json.decode(topology_json(CHAIN), type=Topology) == CHAIN
+    assert msgspec.json.decode(msgspec.json.encode(CHAIN), type=Topology) == CHAIN
     schema = topology_schema()
     described = schema["$defs"]["PipelineNode"]["properties"]
-    shown = json.loads(topology_json(CHAIN))["pipelines"][0]
+    shown = json.loads(msgspec.json.encode(CHAIN))["pipelines"][0]
     assert shown.keys() == described.keys()
     assert set(schema["$defs"]["PipelineState"]["enum"]) == set(PipelineState)
-
-
-def test_the_graph_leads_from_tables_through_stages_and_views_to_outputs() -> None:
-    lines = [line.strip() for line in topology_dot(CHAIN).splitlines()]
-    for edge in (
-        '"kafka inv.inventory.lines" -> "orders stage 1"',
-        '"orders stage 1" -> "orders stage 2"',
-        '"orders stage 2" -> "orders view orders"',
-        '"orders view orders" -> "kafka shop.public.orders"',
-        '"kafka shop.public.orders" -> "revenue stage 1"',
-        '"revenue view revenue" -> "kafka with \\"quotes\\""',
-    ):
-        assert edge in lines
-    assert lines.count("}") == lines.count("digraph slackwater {") + 4, "two sources, two pipelines"

@@ -6,8 +6,7 @@ from typing import Any
 
 import psycopg
 
-from slackwater.cli.signs import ANSWERS_WITHIN
-from slackwater.command.invocation import required, setting
+from slackwater.command.invocation import ANSWERS_WITHIN, required, setting
 from slackwater.settings.errors import unreachable
 from slackwater.settings.model import Settings
 

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,6 +30,12 @@ from slackwater.settings.model import Settings
 NO_FLAGS: Mapping[str, object] = {}
 
 PROGRAM: Final = "slackwater"
+ANSWERS_WITHIN: Final = timedelta(seconds=4)
+"""How long commands that show health wait for Kafka and Redis, and all commands for PostgreSQL.
+
+A server that was silent for this time is not asked again for the same picture, so the fault is named within
+ten seconds, even if both are silent.
+"""
 
 
 def search_path_lines(environment: Mapping[str, str] = os.environ) -> Iterator[str]:

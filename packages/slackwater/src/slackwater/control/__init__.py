@@ -19,7 +19,6 @@ from slackwater.control.health import (
     faults_of_source,
     sidecar_absence,
 )
-from slackwater.control.rendering import topology_dot, topology_json, topology_schema
 from slackwater.control.sharing import EqualStages, Sharing, StageCopy, find_equal_stages
 from slackwater.control.snapshots import (
     BarrierStanding,
@@ -48,6 +47,7 @@ from slackwater.control.topology import (
     known_runs,
     make_topology,
     superseded,
+    topology_schema,
 )
 
 __all__ = [
@@ -94,7 +94,5 @@ __all__ = [
     "measure_delays",
     "sidecar_absence",
     "superseded",
-    "topology_dot",
-    "topology_json",
     "topology_schema",
 ]

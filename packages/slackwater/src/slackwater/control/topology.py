@@ -6,6 +6,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from slackwater.protocol import (
     Cut,
     PipelineEntry,
@@ -506,3 +508,8 @@ def _behind_ms(report: PipelineReport | None, cut: Cut | None) -> int | None:
     if (report.timeline, report.commit_lsn) >= (cut.timeline, cut.lsn):
         return 0
     return None if report.commit_ts_ms is None else max(0, cut.commit_ts_ms - report.commit_ts_ms)
+
+
+def topology_schema() -> dict[str, Any]:
+    """Returns the JSON Schema of what ``slackwater topology --json`` prints."""
+    return msgspec.json.schema(Topology)

@@ -21,9 +21,8 @@ from slackwater.cdc.connector import (
     unknown_properties,
 )
 from slackwater.cli.databases import POSTGRES_URL, Database, connected
-from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.command.connect_rest import ConnectRest
-from slackwater.command.invocation import kafka_settings, required, setting, start_command
+from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, required, setting, start_command
 from slackwater.command.output import Output, show_findings
 from slackwater.control import DelayCause, SourceSigns, faults_of_connector
 from slackwater.protocol import ConnectorReport, Finding, InputError, SourceTopics, Verdict

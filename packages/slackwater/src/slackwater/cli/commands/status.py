@@ -7,9 +7,20 @@ from datetime import datetime
 import click
 import msgspec
 
-from slackwater.cli.pipelines import pipeline_table, read_topology
-from slackwater.cli.signs import ANSWERS_WITHIN, cause_lines, reported_status
-from slackwater.command.invocation import kafka_settings, redis_settings, required, setting, start_command
+from slackwater.cli.pipelines import (
+    cause_lines,
+    pipeline_table,
+    read_topology,
+    reported_status,
+)
+from slackwater.command.invocation import (
+    ANSWERS_WITHIN,
+    kafka_settings,
+    redis_settings,
+    required,
+    setting,
+    start_command,
+)
 from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.control import (
     ComponentKind,

@@ -22,7 +22,7 @@ from slackwater.cli.decisions import (
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.examination import Sources, examine
 from slackwater.cli.doctor.facts import SourceReport, make_report
-from slackwater.cli.pipelines import BarrierReader, topology_of
+from slackwater.cli.pipelines import BarrierReader, signs_of_topology, topology_of
 from slackwater.cli.revisions import (
     RevisionStatus,
     follow_one_database,
@@ -32,7 +32,6 @@ from slackwater.cli.revisions import (
     revision_status,
     switch_readers,
 )
-from slackwater.cli.signs import signs_of_topology
 from slackwater.client import NotVisibleError, end_lease
 from slackwater.command.invocation import kafka_settings, lsn_of
 from slackwater.control import (

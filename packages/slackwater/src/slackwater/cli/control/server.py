@@ -14,9 +14,8 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
 from slackwater.cli.doctor.examination import open_sources
-from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.command.boundary import watch_process
-from slackwater.command.invocation import kafka_settings, sources_of
+from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, sources_of
 from slackwater.command.listening import Gate, HttpSettings, listening_socket, tls_context, url_of
 from slackwater.cuts import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog
 from slackwater.observe.logs import configure_logging

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaException, Message
 from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.envelope import End, decode_full_row, decode_transaction
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId, SourceFacts
-from slackwater.cli.signs import ANSWERS_WITHIN, settled
+from slackwater.cli.pipelines import settled
 from slackwater.cli.topics import explained
-from slackwater.command.invocation import redis_settings
+from slackwater.command.invocation import ANSWERS_WITHIN, redis_settings
 from slackwater.control import SourceSigns, make_topology, sidecar_absence
 from slackwater.cuts import (
     CompactedTopicUnavailableError,
