@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from slackwater.cdc.envelope import End
-from slackwater.cli import main
+from slackwater.cli import main, pipelines
 from slackwater.cli.commands import revise
 from slackwater.cli.pipeline_outputs import NamedPipeline
 from slackwater.cli.revisions import (
+    Registered,
     have_one_history,
     named_pipeline,
-    of_first_sources,
-    one_source,
-    revision_pair,
     revision_status,
     time_to_catch_up,
 )
@@ -93,7 +91,7 @@ def documents(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
         yield log
 
     monkeypatch.setattr(revise, "open_outputs", opened)
-    monkeypatch.setattr(revise, "open_pipeline_log", registered)
+    monkeypatch.setattr(pipelines, "open_pipeline_log", registered)
     return held
 
 
@@ -157,12 +155,10 @@ def test_what_cannot_be_meant_is_refused(
 
 
 def test_the_two_newest_revisions_are_compared_unless_others_are_named() -> None:
-    known = entries(THIRD, FIRST, SECOND, FUNCTION)
-    assert revision_pair(known, 0, "orders", None, are_two) == revision_pair(
-        known, 0, "orders", (2, 3), are_two
-    )
-    assert revision_pair(known, 0, "orders", (1, 3), are_two).old == FIRST
-    assert revision_pair(known, 0, "orders", (1, 3), are_two).new == THIRD
+    registered = Registered(entries(THIRD, FIRST, SECOND, FUNCTION), 0, are_two)
+    assert registered.pair("orders", None) == registered.pair("orders", (2, 3))
+    pair = registered.pair("orders", (1, 3))
+    assert (pair.old, pair.new) == (FIRST, THIRD)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +170,7 @@ def test_the_two_newest_revisions_are_compared_unless_others_are_named() -> None
 )
 def test_revisions_that_no_commit_shows_are_refused(second: PipelineRegistration, told: str) -> None:
     with pytest.raises(SlackwaterError, match=told):
-        revision_pair(entries(FIRST, second), 0, "orders", None, are_two)
+        Registered(entries(FIRST, second), 0, are_two).pair("orders", None)
 
 
 def test_outputs_are_named_as_they_know_themselves() -> None:
@@ -230,15 +226,15 @@ def test_revisions_of_a_chain_have_the_commits_of_the_source_at_its_beginning() 
             (FIRST, SECOND), ("totals", "totals.v2"), ("shop", "shop_v2"), strict=True
         )
     )
-    pair = revision_pair(entries(*up, *down), 0, "totals", None, are_two)
+    pair = Registered(entries(*up, *down), 0, are_two).pair("totals", None)
     assert (pair.old.source, pair.new.source, pair.first_source) == ("shop", "shop_v2", "inv")
-    assert one_source(entries(*up, *down), 0, "totals", are_two) == "inv"
-    assert one_source(entries(up[0], *down), 0, "totals", are_two) is None
+    assert Registered(entries(*up, *down), 0, are_two).source("totals") == "inv"
+    assert Registered(entries(up[0], *down), 0, are_two).source("totals") is None
     with pytest.raises(SlackwaterError, match="the revisions are of two sources: shop and shop_v2"):
-        revision_pair(entries(up[0], *down), 0, "totals", None, are_two)
+        Registered(entries(up[0], *down), 0, are_two).pair("totals", None)
     # A circle, as of pipelines whose outputs were named again, ends somewhere.
     circle = (replace(up[0], source="a"), replace(written(up[1], "a"), source="shop"))
-    assert one_source(entries(*circle, *down), 0, "none", are_two) is None
+    assert Registered(entries(*circle, *down), 0, are_two).source("none") is None
     assert first_source(known_pipelines(entries(*circle), 0), "shop") in ("a", "shop")
 
 
@@ -246,7 +242,7 @@ def test_outputs_of_a_chain_name_the_source_at_its_beginning() -> None:
     up = replace(FIRST, views=(replace(VIEW, output_source="shop"),))
     down = replace(SECOND, pipeline="totals", base_name="totals", revision=1, source="shop")
     outputs = [Fixed(name, "orders", [], f"read by {name}") for name in ("totals", "stranger", "orders")]
-    found = [each.newest() for each in of_first_sources(outputs, entries(up, down), 0)]
+    found = [each.newest() for each in Registered(entries(up, down), 0).of_first_sources(outputs)]
     assert [seen and seen.source for seen in found] == ["inv", "read by stranger", "inv"]
 
 
@@ -258,13 +254,13 @@ def test_revisions_of_two_sources_of_one_database_have_its_commits() -> None:
         asked.append((first, second))
         return True
 
-    assert revision_pair(entries(FIRST, other), 0, "orders", None, is_one).first_source == "inv"
-    assert one_source(entries(other, FIRST), 0, "orders", is_one) == "inv"
+    assert Registered(entries(FIRST, other), 0, is_one).pair("orders", None).first_source == "inv"
+    assert Registered(entries(other, FIRST), 0, is_one).source("orders") == "inv"
     assert asked == [("inv", "inv_again")] * 2
     later = replace(other, timeline=FIRST.timeline + 1)
     with pytest.raises(SlackwaterError, match="are of two sources"):
-        revision_pair(entries(FIRST, later), 0, "orders", None, is_one)
-    assert one_source(entries(FIRST, later), 0, "orders", is_one) is None
+        Registered(entries(FIRST, later), 0, is_one).pair("orders", None)
+    assert Registered(entries(FIRST, later), 0, is_one).source("orders") is None
 
 
 def end(xid: int, commit_lsn: int) -> End:

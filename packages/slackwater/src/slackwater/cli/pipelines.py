@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
-from slackwater.cli.revisions import of_first_sources
+from slackwater.cli.revisions import Registered, follow_one_database
 from slackwater.client import PipelineOutput
 from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, redis_settings
 from slackwater.command.output import ago, aligned
@@ -148,6 +149,16 @@ def open_pipeline_log(kafka: KafkaSettings) -> Iterator[PipelineLog]:
         log.close()
 
 
+def read_registered(kafka: KafkaSettings) -> Registered:
+    """Reads the topic of pipelines.
+
+    Raises:
+        CompactedTopicUnavailableError: It cannot be read.
+    """
+    with open_pipeline_log(kafka) as log:
+        return Registered(log.read(), epoch_ms(SystemClock().now()), partial(follow_one_database, kafka))
+
+
 def read_topology(
     kafka: KafkaSettings, now_ms: int, source: str | None = None, *, is_known: bool = False
 ) -> Topology:
@@ -187,11 +198,10 @@ def of_one_chain(settings: Settings, outputs: list[PipelineOutput]) -> list[Pipe
     if len(outputs) < 2 or settings.kafka.bootstrap is None:
         return outputs
     try:
-        with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
-            entries = log.read()
+        registered = read_registered(kafka_settings(settings, "where pipelines register"))
     except CompactedTopicUnavailableError:
         return outputs
-    return of_first_sources(outputs, entries, epoch_ms(SystemClock().now()))
+    return registered.of_first_sources(outputs)
 
 
 def topology_of(

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -189,11 +189,11 @@ def remove_pipeline(
     output.line(f"{done}: {pipeline}")
 
 
-def check_retirable(runs: Sequence[KnownRun], number: int, now_ms: int, age: timedelta) -> KnownRun:
+def check_retirable(found: Mapping[int, KnownRun], number: int, now_ms: int, age: timedelta) -> KnownRun:
     """Returns the last run of a revision that another one has replaced.
 
     Args:
-        runs: The last run of each revision of the pipeline.
+        found: The last run of each revision of the pipeline.
         number: Of the revision.
         now_ms: The time, milliseconds since the epoch.
         age: The least time since its last run reported.
@@ -201,9 +201,8 @@ def check_retirable(runs: Sequence[KnownRun], number: int, now_ms: int, age: tim
     Raises:
         InputError: None has, or it was heard of since; nothing was removed.
     """
-    found = {run.registration.revision: run for run in runs}
     if number not in found:
-        known = ", ".join(map(str, sorted(found))) or "none"
+        known = ", ".join(map(str, found))
         raise InputError(f"there is no revision {number}; registered: {known}", "nothing was removed")
     run = found[number]
     name = run.registration.pipeline

@@ -21,6 +21,7 @@ from slackwater.settings.model import Settings
 OneDatabase = Callable[[str, str], bool]
 """Whether two sources follow one database: the commits of both then have one order, that of its LSNs."""
 
+_BESIDE = "start the new one beside the old one: docs/revisions.md"
 _NEWEST = 10_000
 """The number of newest records of a partition of a transaction topic that are compared."""
 
@@ -51,138 +52,102 @@ class RevisionPair:
         return _views(self.old)[view], _views(self.new)[view]
 
 
-def revision_pair(
-    entries: Iterable[PipelineEntry],
-    now_ms: int,
-    name: str,
-    numbers: tuple[int, int] | None,
-    is_one_database: OneDatabase,
-) -> RevisionPair:
-    """Finds two revisions of a pipeline in the topic of pipelines.
-
-    Args:
-        entries: Of the topic.
-        now_ms: The time, milliseconds since the epoch.
-        name: Of the pipeline, without a revision.
-        numbers: The older and the newer one; None: the two newest ones that there are.
-        is_one_database: Asked of two sources.
-
-    Raises:
-        InputError: They are not there; or commits do not show their views together, since they read
-            sources of several databases or have scope ``aggregate``.
-    """
-    runs = known_pipelines(entries, now_ms)
-    found = {run.registration.revision: run.registration for run in runs if _is_of(run.registration, name)}
-    known = ", ".join(map(str, sorted(found))) or "none"
-    wanted = numbers or tuple(sorted(found)[-2:])
-    missing = [number for number in wanted if number not in found]
-    if missing or len(set(wanted)) < 2:
-        hint = (
-            "start the new one beside the old one: docs/revisions.md; the name is given without .v<revision>"
-        )
-        what = f"no revision {missing[0]}" if missing else "fewer than two revisions"
-        raise InputError(f"pipeline {name!r} has {what}; registered: {known}", hint)
-    old, new = found[wanted[0]], found[wanted[1]]
-    first = _common_source(runs, (old, new), is_one_database)
-    if first is None:
-        raise InputError(
-            f"the revisions are of two sources: {old.source} and {new.source}",
-            "commits of two databases have no common order; of one database they have, once both connectors"
-            " have seen a transaction since the later one began, and if both sources are at one timeline",
-        )
-    pair = RevisionPair(old, new, first)
-    _check(pair)
-    return pair
-
-
-def of_first_sources(
-    outputs: Iterable[PipelineOutput], entries: Iterable[PipelineEntry], now_ms: int
-) -> list[PipelineOutput]:
-    """Returns outputs that name the source at the beginning of the chain that each pipeline is in.
-
-    So pipelines of a chain can be read together. Of a pipeline that has not registered, the output names the
-    source that it reads, as before.
-
-    Args:
-        outputs: In any order, which is kept.
-        entries: Of the topic of pipelines.
-        now_ms: The time, milliseconds since the epoch.
-    """
-    runs = known_pipelines(entries, now_ms)
-    sources = {run.registration.pipeline: run.registration.source for run in runs}
-    return [
-        OfOneSource(output, first_source(runs, sources[output.pipeline]))
-        if output.pipeline in sources
-        else output
-        for output in outputs
-    ]
-
-
-def one_source(
-    entries: Iterable[PipelineEntry], now_ms: int, name: str, is_one_database: OneDatabase
-) -> str | None:
-    """Returns the source whose commits all revisions of a pipeline have; None: they have no such source.
+class Registered:
+    """The revisions of pipelines, and the chains that they are in, as they have registered themselves.
 
     Args:
         entries: Of the topic of pipelines.
         now_ms: The time, milliseconds since the epoch.
-        name: Of the pipeline, without a revision.
         is_one_database: Asked of two sources.
     """
-    runs = known_pipelines(entries, now_ms)
-    found = [run.registration for run in runs if _is_of(run.registration, name)]
-    return _common_source(runs, sorted(found, key=lambda each: each.revision), is_one_database)
 
+    def __init__(
+        self, entries: Iterable[PipelineEntry], now_ms: int, is_one_database: OneDatabase = lambda *_: False
+    ) -> None:
+        self._runs = known_pipelines(entries, now_ms)
+        self._is_one_database = is_one_database
 
-def _common_source(
-    runs: Sequence[KnownRun], registrations: Sequence[PipelineRegistration], is_one_database: OneDatabase
-) -> str | None:
-    """Returns the first one's source at the beginning, if the others' commits are of the same order."""
-    sources = list(dict.fromkeys(first_source(runs, each.source) for each in registrations))
-    if not sources or (len(sources) > 1 and len({each.timeline for each in registrations}) > 1):
-        return None
-    return sources[0] if all(is_one_database(sources[0], other) for other in sources[1:]) else None
+    def revisions(self, name: str) -> Mapping[int, KnownRun]:
+        """Returns the revisions of a pipeline, which is named without one, by number; each with its last run.
 
+        Raises:
+            InputError: There is none.
+        """
+        found = self._named(name)
+        if not found:
+            names = (run.registration.base_name for run in self._runs)
+            raise unknown("pipeline", name, names, "use the name without .v<revision>")
+        return found
 
-def registered_revisions(entries: Iterable[PipelineEntry], now_ms: int, name: str) -> Mapping[int, KnownRun]:
-    """Returns the revisions of a pipeline, by number; each with its last run.
+    def revision(self, name: str, number: int) -> PipelineRegistration:
+        """Returns one revision of a pipeline.
 
-    Raises:
-        InputError: There is none.
-    """
-    runs = known_pipelines(entries, now_ms)
-    found = {run.registration.revision: run for run in runs if _is_of(run.registration, name)}
-    if not found:
-        names = (run.registration.base_name for run in runs)
-        raise unknown("pipeline", name, names, "use the name without .v<revision>")
-    return dict(sorted(found.items()))
+        Raises:
+            InputError: It is not there.
+        """
+        found = self.revisions(name)
+        if number not in found:
+            problem = f"pipeline {name!r} has no revision {number}; registered: {', '.join(map(str, found))}"
+            raise InputError(problem, _BESIDE)
+        return found[number].registration
 
+    def pair(self, name: str, numbers: tuple[int, int] | None) -> RevisionPair:
+        """Returns two revisions of a pipeline: the older and the newer one; None: the two newest ones.
 
-def registered_revision(
-    entries: Iterable[PipelineEntry], now_ms: int, name: str, number: int
-) -> PipelineRegistration:
-    """Returns one revision of a pipeline.
-
-    Raises:
-        InputError: It is not there.
-    """
-    found = registered_revisions(entries, now_ms, name)
-    if number not in found:
-        known = ", ".join(map(str, found))
-        raise InputError(
-            f"pipeline {name!r} has no revision {number}; registered: {known}",
-            "start it beside the old one: docs/revisions.md",
-        )
-    return found[number].registration
-
-
-def _check(pair: RevisionPair) -> None:
-    for each in (pair.old, pair.new):
-        if each.scope != "strict":
+        Raises:
+            InputError: They are not there; or commits do not show their views together, since they read
+                sources of several databases or have scope ``aggregate``.
+        """
+        wanted = numbers or tuple(self.revisions(name))[-2:]
+        if len(set(wanted)) < 2:
+            raise InputError(f"pipeline {name!r} has fewer than two revisions: {wanted[0]}", _BESIDE)
+        old, new = (self.revision(name, number) for number in wanted)
+        first = self._common_source([old, new])
+        if first is None:
             raise InputError(
-                f"pipeline {each.pipeline!r} has scope {each.scope!r}: no commit shows both revisions",
-                "each of its documents is of a commit of its own; docs/views.md#scope says more",
+                f"the revisions are of two sources: {old.source} and {new.source}",
+                "commits of two databases have no common order; of one database they have, once both "
+                "connectors have seen a transaction since the later one began, and if both sources are at "
+                "one timeline",
             )
+        for each in (old, new):
+            if each.scope != "strict":
+                raise InputError(
+                    f"pipeline {each.pipeline!r} has scope {each.scope!r}: no commit shows both revisions",
+                    "each of its documents is of a commit of its own; docs/views.md#scope says more",
+                )
+        return RevisionPair(old, new, first)
+
+    def source(self, name: str) -> str | None:
+        """Returns the source whose commits all revisions of a pipeline have; None: there is none."""
+        return self._common_source([run.registration for run in self._named(name).values()])
+
+    def of_first_sources(self, outputs: Iterable[PipelineOutput]) -> list[PipelineOutput]:
+        """Returns outputs that name the source at the beginning of the chain that each pipeline is in.
+
+        So pipelines of a chain can be read together. Of a pipeline that has not registered, the output names
+        the source that it reads, as before.
+        """
+        sources = {run.registration.pipeline: run.registration.source for run in self._runs}
+        return [
+            OfOneSource(output, first_source(self._runs, sources[output.pipeline]))
+            if output.pipeline in sources
+            else output
+            for output in outputs
+        ]
+
+    def _named(self, name: str) -> dict[int, KnownRun]:
+        # Functions that are given documents are pipelines named after the checkpoint, without outputs.
+        runs = ((run.registration, run) for run in self._runs)
+        found = {r.revision: run for r, run in runs if r.base_name == name and "/" not in r.pipeline}
+        return dict(sorted(found.items()))
+
+    def _common_source(self, registrations: Sequence[PipelineRegistration]) -> str | None:
+        """Returns the first one's source at the beginning, if the others' commits are of the same order."""
+        sources = list(dict.fromkeys(first_source(self._runs, each.source) for each in registrations))
+        if not sources or (len(sources) > 1 and len({each.timeline for each in registrations}) > 1):
+            return None
+        return sources[0] if all(self._is_one_database(sources[0], other) for other in sources[1:]) else None
 
 
 def named_pipeline(registration: PipelineRegistration) -> NamedPipeline:
@@ -204,11 +169,6 @@ def named_pipeline(registration: PipelineRegistration) -> NamedPipeline:
 def name_in_output(view: RegisteredView) -> str:
     """Returns the name by which the output of a view knows it: a database's ledger has that of the view."""
     return view.name if view.kind == "postgres" else view.output
-
-
-def _is_of(registration: PipelineRegistration, name: str) -> bool:
-    # Functions that are given documents are pipelines named after the checkpoint, without outputs.
-    return registration.base_name == name and "/" not in registration.pipeline
 
 
 def _views(registration: PipelineRegistration) -> Mapping[str, RegisteredView]:

@@ -6,25 +6,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import click
 
 from slackwater.cli.pipeline_outputs import open_outputs
-from slackwater.cli.pipelines import open_pipeline_log, read_topology
+from slackwater.cli.pipelines import open_pipeline_log, read_registered, read_topology
 from slackwater.cli.removal import check_retirable, remove_pipeline
 from slackwater.cli.revisions import (
+    Registered,
     RevisionPair,
     RevisionStatus,
-    follow_one_database,
     name_in_output,
     named_pipeline,
-    one_source,
     readers_of,
-    registered_revision,
-    registered_revisions,
-    revision_pair,
     revision_status,
     switch_readers,
 )
@@ -131,9 +126,7 @@ def compare(
     numbers, columns = parse_revisions(revisions), parse_keys(keys)
     settings = start_command(ctx)
     kafka = kafka_settings(settings, "where pipelines register")
-    with open_pipeline_log(kafka) as log:
-        entries, now_ms = log.read(), epoch_ms(SystemClock().now())
-    pair = revision_pair(entries, now_ms, pipeline, numbers, partial(follow_one_database, kafka))
+    pair = read_registered(kafka).pair(pipeline, numbers)
     wanted = _wanted(pair, views.split(",") if views else [*pair.views], columns)
     output, limit = Output(), timedelta(seconds=timeout)
     found = _compared(settings, pair, wanted, columns, limit, None if as_json else output)
@@ -196,16 +189,15 @@ def switch(
     """
     settings, limit, output = start_command(ctx), timedelta(seconds=timeout), Output()
     kafka = kafka_settings(settings, "where pipelines register")
-    with open_pipeline_log(kafka) as log:
-        entries, now_ms = log.read(), epoch_ms(SystemClock().now())
-    wanted = [registered_revision(entries, now_ms, name, revision) for name in pipelines]
+    registered = read_registered(kafka)
+    wanted = [registered.revision(name, revision) for name in pipelines]
     for each in wanted:
         where, done = switch_readers(
             settings,
             each,
             schema,
             accept_earlier=accept_earlier,
-            source=one_source(entries, now_ms, each.base_name, partial(follow_one_database, kafka)),
+            source=registered.source(each.base_name),
             timeout=limit,
         )
         came_from = "" if done.before is None else f", before {done.before} at {done.left_at}"
@@ -274,7 +266,7 @@ def retire(ctx: click.Context, pipeline: str, number: int, keep_for: float, yes:
     settings = start_command(ctx)
     kafka, now_ms = kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now())
     with open_pipeline_log(kafka) as log:
-        revisions = [*registered_revisions(log.read(), now_ms, pipeline).values()]
+        revisions = Registered(log.read(), now_ms).revisions(pipeline)
         gone = check_retirable(revisions, number, now_ms, timedelta(seconds=keep_for)).registration
         remove_pipeline(settings, log, gone.pipeline, Output(), done="retired", yes=yes)
 
@@ -343,16 +335,15 @@ def rollout(
     follow_catch_up(
         lambda: read_topology(kafka, epoch_ms(SystemClock().now())), pipeline, revision, output, _PAUSE.wait
     )
-    with open_pipeline_log(kafka) as log:
-        entries, now_ms = log.read(), epoch_ms(SystemClock().now())
-    older = max((n for n in registered_revisions(entries, now_ms, pipeline) if n < revision), default=None)
+    registered = read_registered(kafka)
+    older = max((n for n in registered.revisions(pipeline) if n < revision), default=None)
     if older is None:
         hint = (
             "there is no earlier revision to compare with; use: slackwater revise switch "
             f"{pipeline} --to {revision}"
         )
         raise InputError(f"pipeline {pipeline!r} has no revision before {revision}", hint)
-    pair = revision_pair(entries, now_ms, pipeline, (older, revision), partial(follow_one_database, kafka))
+    pair = registered.pair(pipeline, (older, revision))
     limit = timedelta(seconds=timeout)
     found = _compared(settings, pair, _wanted(pair, [*pair.views], columns), columns, limit, output)
     show_comparison(output, pair, found)

@@ -24,11 +24,10 @@ from slackwater.cli.doctor.examination import Sources, examine
 from slackwater.cli.doctor.facts import SourceReport, make_report
 from slackwater.cli.pipelines import BarrierReader, signs_of_topology, topology_of
 from slackwater.cli.revisions import (
+    Registered,
     RevisionStatus,
     follow_one_database,
-    one_source,
     readers_of,
-    registered_revision,
     revision_status,
     switch_readers,
 )
@@ -327,15 +326,16 @@ class ClusterPicture:
             CommandConfigError: Nothing says where the outputs are.
         """
         with self._turn:
-            entries, now_ms = self._pipelines.read(), epoch_ms(self._clock.now())
-        wanted = registered_revision(entries, now_ms, pipeline, request.revision)
+            now_ms = epoch_ms(self._clock.now())
+            registered = Registered(self._pipelines.read(), now_ms, self._follow_one_database)
+        wanted = registered.revision(pipeline, request.revision)
         try:
             _, done = switch_readers(
                 self._settings,
                 wanted,
                 request.schema,
                 accept_earlier=request.accept_earlier,
-                source=one_source(entries, now_ms, pipeline, self._follow_one_database),
+                source=registered.source(pipeline),
                 timeout=_SWITCH_TIMEOUT,
             )
         except CommandConfigError:
