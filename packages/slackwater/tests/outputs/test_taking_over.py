@@ -14,6 +14,7 @@ from slackwater.outputs.kafka import sink as kafka
 from slackwater.outputs.kafka.producer import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
+from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import (
     KafkaSettings,
     OvertakenError,
@@ -320,6 +321,30 @@ def test_a_run_that_is_fenced_in_vain_goes_on(sink: KafkaSink, broker: Broker, m
     sink.open()
     broker.hooks["states_after"] = lambda: Producer(broker, SETTINGS).open()
     assert not sink.write("q", make_batch(0, [])).was_covered
+    assert shown(broker.progress) == (0, 10)
+
+
+class WithoutPauses(Waiting):
+    def pause(self, seconds: float, step: str) -> None:
+        pass
+
+
+def test_a_run_is_fenced_in_vain_as_often_as_its_patience_allows(
+    broker: Broker, make_batch: MakeBatch
+) -> None:
+    """Kafka fences a producer whose transaction was timed out, however often."""
+    settings, left = replace(SETTINGS, patience=timedelta(hours=1), attempts=2), iter(range(4))
+
+    def fence() -> None:
+        Producer(broker, SETTINGS).open()
+        if next(left, None) is not None:
+            broker.hooks["states_after"] = fence
+
+    sink = KafkaSink(settings, connect=lambda settings: Producer(broker, settings), waiting=WithoutPauses())
+    sink.open()
+    broker.hooks["states_after"] = fence
+    assert not sink.write("q", make_batch(0, [])).was_covered
+    assert next(left, None) is None
     assert shown(broker.progress) == (0, 10)
 
 
