@@ -31,18 +31,20 @@ _ALL_TABLES = "*"
 
 
 def _check_tables(names: frozenset[str]) -> frozenset[str]:
-    return frozenset(name if name == _ALL_TABLES else _check_table(name) for name in names)
+    return frozenset(name if name == _ALL_TABLES else check_table(name) for name in names)
 
 
-def _check_table(name: str) -> str:
+def check_table(name: str) -> str:
+    """Returns the full name of a table; raises ValueError if it is none."""
     try:
         return table_name(name)
     except ConfigError as error:
         raise ValueError(str(error)) from None
 
 
-def _check_keys(by_table: dict[str, Value]) -> dict[str, Value]:
-    return {_check_table(name): value for name, value in by_table.items()}
+def check_keys(by_table: dict[str, Value]) -> dict[str, Value]:
+    """Returns values by the full names of tables; raises ValueError if a name is none."""
+    return {check_table(name): value for name, value in by_table.items()}
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -136,9 +138,9 @@ TableNames = Annotated[frozenset[str], Reads(listed_names), Checks(_check_tables
 """Names of tables: a list in the file, comma-separated text elsewhere."""
 TopicPrefixes = Annotated[tuple[TopicPrefix, ...], Reads(listed_names), Checks(_without_repetitions)]
 """The same, in the given order, each once."""
-TableTexts = Annotated[dict[str, str], Reads(_pairs), Checks(_check_keys)]
+TableTexts = Annotated[dict[str, str], Reads(_pairs), Checks(check_keys)]
 """A table in the file; ``name=value`` pairs, comma-separated, elsewhere."""
-TableEvidence = Annotated[dict[str, Evidence], Reads(_pairs), Checks(_check_keys)]
+TableEvidence = Annotated[dict[str, Evidence], Reads(_pairs), Checks(check_keys)]
 """The same, of kinds of evidence."""
 Place = Annotated[str, PLACE]
 """The name or the address of a file or folder."""

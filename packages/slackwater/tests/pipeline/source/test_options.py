@@ -61,7 +61,7 @@ def test_secrets_are_not_shown() -> None:
 
 @pytest.mark.parametrize("missing", ["source", "bootstrap", "tables"])
 def test_a_required_option_that_is_missing_is_named_with_an_example(missing: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{missing}' is required; .*e.g.") as caught:
+    with pytest.raises(ConfigError, match=f"'{missing}': expected .*, got nothing; .*e.g.") as caught:
         SourceOptions.parse({k: v for k, v in REQUIRED.items() if k != missing})
     assert f"option {missing!r}" in str(caught.value)
 
@@ -69,7 +69,7 @@ def test_a_required_option_that_is_missing_is_named_with_an_example(missing: str
 def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match="did you mean max_events_per_batch"):
         SourceOptions.parse(REQUIRED | {"max_events_in_batch": "1"})
-    with pytest.raises(ConfigError, match="known: allow_truncated_start, bootstrap"):
+    with pytest.raises(ConfigError, match=r"is not a known key; known: .*bootstrap, redis_url"):
         SourceOptions.parse(REQUIRED | {"zzz": "1"})
 
 
@@ -82,12 +82,12 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
         ("tables", '"a.b".c', "has a dot in its name"),
         ("tables", 'a.b,"a"."b"', "names a table twice"),
         ("tables", "a.b,a.b", "names a table twice"),
-        ("timeline", "0", "expected at least 1"),
+        ("timeline", "0", "expected a whole number from 1 on"),
         ("max_events_per_batch", "many", "expected a whole number"),
-        ("max_events_per_batch", "0", "expected at least 1"),
-        ("scope", "both", "expected strict or aggregate"),
-        ("starting", "yesterday", "expected earliest or latest"),
-        ("allow_truncated_start", "yes", "expected true or false"),
+        ("max_events_per_batch", "0", "expected a whole number from 1 on"),
+        ("scope", "both", "expected 'strict' or 'aggregate'"),
+        ("starting", "yesterday", "expected 'earliest' or 'latest'"),
+        ("allow_truncated_start", "perhaps", "expected true or false"),
         ("redis_url", "localhost:6379", "does not have the form"),
         ("redis_url", "redis://:hush@r:6379", "use option 'redis.password'"),
         ("kafka.isolation.level", "read_uncommitted", "cannot be set"),
@@ -97,7 +97,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
 def test_a_value_that_cannot_be_used_is_refused(name: str, value: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
         SourceOptions.parse(REQUIRED | {name: value})
-    assert f"option {name!r}" in str(caught.value)
+    assert f"option '{name}" in str(caught.value)
     assert "hush" not in str(caught.value)
 
 
@@ -127,10 +127,10 @@ def test_several_tables_may_share_a_topic() -> None:
 @pytest.mark.parametrize(
     ("topics", "problem"),
     [
-        ("inventory.orders=all", "is not JSON"),
-        ("[]", "is not a JSON object"),
-        ('{"inventory.orders": 1}', "is not a JSON object"),
-        ('{"inventory.orders": ""}', "is not a JSON object"),
+        ("inventory.orders=all", "line 1 column 1"),
+        ("[]", "expected a table"),
+        ('{"inventory.orders": 1}', "expected a text"),
+        ('{"inventory.orders": ""}', "it is empty"),
         ('{"inventory.order": "all"}', "names 'inventory.order', which is not in 'tables'"),
     ],
 )
@@ -142,7 +142,7 @@ def test_topics_that_cannot_be_used_are_refused(topics: str, problem: str) -> No
 def test_the_connector_s_configuration_is_an_object_of_texts() -> None:
     options = SourceOptions.parse(REQUIRED | {"connect_properties": '{"time.precision.mode": "connect"}'})
     assert options.connect_properties == {"time.precision.mode": "connect"}
-    with pytest.raises(ConfigError, match="'connect_properties' is not a JSON object"):
+    with pytest.raises(ConfigError, match=r"'connect_properties.tombstones.on.delete': expected a text"):
         SourceOptions.parse(REQUIRED | {"connect_properties": '{"tombstones.on.delete": true}'})
 
 
