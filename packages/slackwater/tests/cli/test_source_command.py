@@ -1,5 +1,6 @@
 """Decisions about a source: what is refused, what is recorded, what is shown."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from slackwater.cli import main
-from slackwater.cli.decisions import plan_skip, plan_timeline, refusal_in_force
+from slackwater.cli.decisions import Plan, plan_skip, plan_timeline, refusal_in_force
 from slackwater.cli.doctor.examination import Sources
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, SourceFacts
 from slackwater.cuts import FrontierState, FrontierStatus, RegressionNotice
@@ -56,14 +57,18 @@ FACTS = SourceFacts(
 BEGUN = TimelineDecision(source="inv", timeline=2, transaction_offset=42, wall_ms=1, decided_by="ann")
 
 
+def _passed(plan: Plan[SkipDecision]) -> list[int]:
+    return [int(xid) for xid in re.findall(r"  transaction (\d+)", "\n".join(plan.lines))]
+
+
 def test_a_skip_names_everything_up_to_the_lsn_and_what_has_no_end() -> None:
     plan = plan_skip(FACTS, 0x700, None)
-    assert (plan.timeline, plan.passed) == (1, (MISSING, WITHOUT_END))
+    assert (plan.decision.timeline, _passed(plan)) == (1, [77, 78])
 
 
 def test_a_skip_leaves_later_transactions_alone() -> None:
     later = replace(MISSING, xid=79, commit_lsn=0x780)
-    assert plan_skip(replace(FACTS, open=(MISSING, later)), 0x700, None).passed == (MISSING,)
+    assert _passed(plan_skip(replace(FACTS, open=(MISSING, later)), 0x700, None)) == [77]
 
 
 REFUSED = replace(STALLED, state=FrontierState.MISCONFIGURED, detail="a.setting: wrong")
@@ -72,16 +77,16 @@ REFUSED = replace(STALLED, state=FrontierState.MISCONFIGURED, detail="a.setting:
 @pytest.mark.parametrize("to_lsn", [0x600, 0x700])
 def test_a_source_that_is_refused_may_be_skipped_without_an_open_transaction(to_lsn: int) -> None:
     plan = plan_skip(replace(FACTS, status=REFUSED, open=()), to_lsn, None)
-    assert (plan.to_lsn, plan.passed) == (to_lsn, ())
-    assert list(plan.lines())[1:] == [
+    assert plan.decision.to_lsn == to_lsn
+    assert plan.lines[1:] == (
         "The source is refused: a.setting: wrong",
         "With this decision you say that all values up to this commit are right.",
-    ]
+    )
 
 
 def test_a_source_that_is_refused_may_be_skipped_to_its_cut_when_no_end_is_there_any_more() -> None:
     known = replace(FACTS, status=REFUSED, open=(), newest_end=None)
-    assert plan_skip(known, 0x600, None).to_lsn == 0x600
+    assert plan_skip(known, 0x600, None).decision.to_lsn == 0x600
     with pytest.raises(InputError, match="0/601 is above it"):
         plan_skip(known, 0x601, None)
 
@@ -104,12 +109,13 @@ def test_what_was_read_with_a_fault_is_not_skipped_in_part(status: FrontierStatu
 def test_what_was_read_with_a_fault_is_skipped_as_a_whole(status: FrontierStatus | None) -> None:
     known = replace(FACTS, status=status, open=(), newest_end=None)  # its ENDs are kept no longer
     plan = plan_skip(known, 0x780, FAULTY)
-    assert (plan.to_lsn, plan.refused_for) == (0x780, "a.setting: wrong")
+    assert plan.decision.to_lsn == 0x780
+    assert "The source is refused: a.setting: wrong" in plan.lines
 
 
 def test_a_refusal_of_an_earlier_timeline_matters_no_more() -> None:
     known = replace(FACTS, cut=replace(CUT, timeline=2), status=replace(STALLED, timeline=2))
-    assert plan_skip(known, 0x700, FAULTY).refused_for == ""
+    assert not any("The source is refused" in line for line in plan_skip(known, 0x700, FAULTY).lines)
 
 
 def _skip(to_lsn: int, timeline: int = 1) -> SkipDecision:
@@ -156,12 +162,14 @@ def test_a_skip_is_refused_when_it_makes_no_sense(known: SourceFacts, to_lsn: in
 
 def test_a_timeline_begins_where_lsns_went_back() -> None:
     plan = plan_timeline(replace(FACTS, status=REGRESSED), [], without_snapshot=False)
-    assert (plan.timeline, plan.regression.transaction_offset) == (2, 42)
+    assert (plan.decision.timeline, plan.decision.transaction_offset) == (2, 42)
 
 
 def test_a_timeline_is_counted_from_the_one_that_is_followed() -> None:
     followed = replace(REGRESSED, timeline=5)
-    assert plan_timeline(replace(FACTS, status=followed), [BEGUN], without_snapshot=False).timeline == 6
+    assert (
+        plan_timeline(replace(FACTS, status=followed), [BEGUN], without_snapshot=False).decision.timeline == 6
+    )
 
 
 def test_a_timeline_needs_a_regression_a_snapshot_and_no_other_decision() -> None:
@@ -173,7 +181,7 @@ def test_a_timeline_needs_a_regression_a_snapshot_and_no_other_decision() -> Non
     bare = replace(FACTS, status=replace(REGRESSED, regression=replace(NOTICE, has_snapshot=False)))
     with pytest.raises(InputError, match="--without-snapshot"):
         plan_timeline(bare, [], without_snapshot=False)
-    assert plan_timeline(bare, [], without_snapshot=True).timeline == 2
+    assert plan_timeline(bare, [], without_snapshot=True).decision.timeline == 2
 
 
 class World:

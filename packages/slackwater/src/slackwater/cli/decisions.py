@@ -1,10 +1,11 @@
 """Decisions about a source, which are checked against the facts before they are recorded."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from slackwater.cli.doctor.facts import SourceFacts
-from slackwater.cuts import CutLog, CutLogDamagedError, FrontierState, RegressionNotice
+from slackwater.cuts import CutLog, CutLogDamagedError, FrontierState
 from slackwater.protocol import (
     SNAPSHOT_XID,
     InputError,
@@ -19,78 +20,24 @@ from slackwater.protocol import (
 from slackwater_sidecar import describe_open
 
 Decision = SkipDecision | TimelineDecision | PassDecision
-
+DecisionT = TypeVar("DecisionT", bound=Decision, covariant=True)
 
 LOOKED_BACK = 20_000
 """The number of the newest records of the cut log that are searched for decisions and refusals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkipPlan:
-    """Describes the effect that a skip would have."""
+class Plan(Generic[DecisionT]):
+    """A decision that can be taken, and what it would do."""
 
-    source: str
-    timeline: int
-    to_lsn: int
-    passed: tuple[OpenTransaction, ...]
-    """Open transactions that pass as they are, those without END included."""
-    refused_for: str = ""
-    """Why the source is refused as misconfigured; empty: it is not."""
+    decision: DecisionT
+    """As the facts demand it; nobody has taken it."""
+    lines: tuple[str, ...]
+    """What it would do, for people."""
 
-    def lines(self) -> Iterator[str]:
-        """Writes which transactions would be skipped."""
-        where = f"source {self.source}, timeline {self.timeline}"
-        yield f"{where}: everything up to commit {format_position(self.to_lsn)} would be skipped"
-        for transaction in self.passed:
-            yield f"  {describe_open(transaction)}"
-        if self.passed:
-            yield "Rows of these transactions that were not read will be missing from every pipeline."
-        if self.refused_for:
-            yield f"The source is refused: {self.refused_for}"
-            yield "With this decision you say that all values up to this commit are right."
-
-    def decision(self, wall_ms: int, decided_by: str, reason: str) -> SkipDecision:
+    def taken(self, wall_ms: int, decided_by: str, reason: str) -> DecisionT:
         """Returns the record that sidecars obey."""
-        return SkipDecision(
-            source=self.source,
-            timeline=self.timeline,
-            to_lsn=self.to_lsn,
-            wall_ms=wall_ms,
-            decided_by=decided_by,
-            reason=reason,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelinePlan:
-    """Describes a new timeline as it would begin."""
-
-    source: str
-    timeline: int
-    regression: RegressionNotice
-
-    def lines(self) -> Iterator[str]:
-        """Writes where the new timeline would begin."""
-        found = self.regression
-        yield f"source {self.source}: timeline {self.timeline} would begin where LSNs went back"
-        what = f"transaction {found.xid}" if found.xid else "an initial snapshot"
-        yield f"  {what} at {format_position(found.commit_lsn)}, after {format_position(found.newest_lsn)}"
-        yield f"  offset {found.transaction_offset} of the transaction topic; data topics from the newest cut"
-        seen = (
-            "a new snapshot was seen after it" if found.has_snapshot else "NO new snapshot was seen after it"
-        )
-        yield f"  {seen}"
-
-    def decision(self, wall_ms: int, decided_by: str, reason: str) -> TimelineDecision:
-        """Returns the record that sidecars obey."""
-        return TimelineDecision(
-            source=self.source,
-            timeline=self.timeline,
-            transaction_offset=self.regression.transaction_offset,
-            wall_ms=wall_ms,
-            decided_by=decided_by,
-            reason=reason,
-        )
+        return replace(self.decision, wall_ms=wall_ms, decided_by=decided_by, reason=reason)
 
 
 def decisions_in(log: CutLog) -> list[Decision]:
@@ -123,8 +70,8 @@ def refusal_in_force(records: Iterable[LogRecord]) -> Refusal | None:
     return newest
 
 
-def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
-    """Reads a record of the cut log that is damaged, and says how.
+def plan_pass(source: str, log: CutLog, log_offset: int) -> Plan[PassDecision]:
+    """Determines how a record of the cut log is damaged, which would be passed.
 
     Raises:
         InputError: nothing is, or it is not the first one that holds readers up.
@@ -135,14 +82,15 @@ def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
             log.records(log_offset - 1, limit=1)
     except CutLogDamagedError as error:
         if error.log_offset == log_offset:
-            return error
+            passed = PassDecision(source=source, log_offset=log_offset, wall_ms=0, decided_by="")
+            return Plan(decision=passed, lines=(f"damaged: {error.reason}",))
     raise _refused(
         f"there is no damaged record at offset {log_offset} of the cut log",
         "use the offset in the message of the sidecar or the pipeline",
     )
 
 
-def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> SkipPlan:
+def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> Plan[SkipDecision]:
     """Determines which transactions a skip to a commit LSN would let through.
 
     Args:
@@ -182,10 +130,26 @@ def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> SkipP
             f"no transaction up to {format_position(to_lsn)} has been open for long",
             "wait until the sidecar reports one (sidecar.open_after); `slackwater doctor` shows it",
         )
-    return SkipPlan(source=facts.source, timeline=timeline, to_lsn=to_lsn, passed=passed, refused_for=reason)
+    decision = SkipDecision(source=facts.source, timeline=timeline, to_lsn=to_lsn, wall_ms=0, decided_by="")
+    return Plan(decision=decision, lines=tuple(_skip_lines(decision, passed, reason)))
 
 
-def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_snapshot: bool) -> TimelinePlan:
+def _skip_lines(decision: SkipDecision, passed: Sequence[OpenTransaction], refused_for: str) -> Iterator[str]:
+    """Writes which transactions would be skipped, those without END included."""
+    where, to = f"source {decision.source}, timeline {decision.timeline}", format_position(decision.to_lsn)
+    yield f"{where}: everything up to commit {to} would be skipped"
+    for transaction in passed:
+        yield f"  {describe_open(transaction)}"
+    if passed:
+        yield "Rows of these transactions that were not read will be missing from every pipeline."
+    if refused_for:
+        yield f"The source is refused: {refused_for}"
+        yield "With this decision you say that all values up to this commit are right."
+
+
+def plan_timeline(
+    facts: SourceFacts, decided: Sequence[Decision], *, without_snapshot: bool
+) -> Plan[TimelineDecision]:
     """Determines the timeline that would begin where LSNs went back.
 
     Args:
@@ -217,7 +181,23 @@ def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_sn
             "rows that changed in the meantime would be missed: let the connector take a new snapshot "
             "(snapshot.mode=always, or delete its offsets), or use --without-snapshot",
         )
-    return TimelinePlan(source=facts.source, timeline=timeline + 1, regression=status.regression)
+    found = status.regression
+    decision = TimelineDecision(
+        source=facts.source,
+        timeline=timeline + 1,
+        transaction_offset=found.transaction_offset,
+        wall_ms=0,
+        decided_by="",
+    )
+    what = f"transaction {found.xid}" if found.xid else "an initial snapshot"
+    seen = "a new" if found.has_snapshot else "NO new"
+    lines = (
+        f"source {facts.source}: timeline {decision.timeline} would begin where LSNs went back",
+        f"  {what} at {format_position(found.commit_lsn)}, after {format_position(found.newest_lsn)}",
+        f"  offset {found.transaction_offset} of the transaction topic; data topics from the newest cut",
+        f"  {seen} snapshot was seen after it",
+    )
+    return Plan(decision=decision, lines=lines)
 
 
 def _refused(reason: str, hint: str) -> InputError:

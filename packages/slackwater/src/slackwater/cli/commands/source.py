@@ -7,7 +7,15 @@ from contextlib import contextmanager
 
 import click
 
-from slackwater.cli.decisions import Decision, damage_at, decisions_in, plan_skip, plan_timeline, refusal_in
+from slackwater.cli.decisions import (
+    Decision,
+    Plan,
+    decisions_in,
+    plan_pass,
+    plan_skip,
+    plan_timeline,
+    refusal_in,
+)
 from slackwater.cli.doctor.examination import Sources, examine, open_sources
 from slackwater.command.invocation import Command, lsn_of, required, setting, start_command
 from slackwater.command.output import Output, aligned
@@ -50,6 +58,12 @@ def _of_a_source(command: Command) -> Command:
     return command
 
 
+def _decides(command: Command) -> Command:
+    """Adds the flags of a command that takes a decision."""
+    command = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+    return click.option("--reason", default="", metavar="TEXT", help="Stored with the decision.")(command)
+
+
 @source.command()
 @_of_a_source
 @click.pass_context
@@ -71,8 +85,7 @@ def show(ctx: click.Context) -> None:
 @click.option(
     "--to", "to_lsn", required=True, metavar="LSN", help="Commit LSN, such as 0/153D218, or decimal."
 )
-@click.option("--reason", default="", metavar="TEXT", help="Stored with the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@_decides
 @click.pass_context
 def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     """Skip all incomplete transactions up to a commit LSN.
@@ -92,20 +105,16 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     Example:
       slackwater source skip --source inv --to 0/153D218 --reason "rows dropped by a transform, ticket 17"
     """
-    output, lsn = Output(), lsn_of(to_lsn, "--to")
+    lsn = lsn_of(to_lsn, "--to")
     with _opened(ctx) as sources:
-        facts = examine(sources)
-        plan = plan_skip(facts, lsn, refusal_in(sources.log))
-        output.lines(plan.lines())
-        _confirm("Skip them?", yes=yes)
-        _record(sources, plan.decision(epoch_ms(sources.clock.now()), _who(), reason), output)
+        plan = plan_skip(examine(sources), lsn, refusal_in(sources.log))
+        _take(sources, plan, "Skip them?", reason=reason, yes=yes)
 
 
 @source.command(name="new-timeline")
 @_of_a_source
 @click.option("--without-snapshot", is_flag=True, help="Proceed although no new snapshot was seen.")
-@click.option("--reason", default="", metavar="TEXT", help="Stored with the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@_decides
 @click.pass_context
 def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: bool) -> None:
     """Begin a new timeline after LSNs went back: after a failover, a restore, a move to another database.
@@ -120,21 +129,18 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
     Example:
       slackwater source new-timeline --source inv --reason "restored from backup of Monday"
     """
-    output = Output()
     with _opened(ctx) as sources:
-        facts = examine(sources)
-        plan = plan_timeline(facts, decisions_in(sources.log), without_snapshot=without_snapshot)
-        output.lines(plan.lines())
-        _confirm(f"Begin timeline {plan.timeline}?", yes=yes)
-        _record(sources, plan.decision(epoch_ms(sources.clock.now()), _who(), reason), output)
-        output.lines(_pipeline_lines(facts.source, plan.timeline, _registered(sources)))
+        decided = decisions_in(sources.log)
+        plan = plan_timeline(examine(sources), decided, without_snapshot=without_snapshot)
+        begun = plan.decision.timeline
+        _take(sources, plan, f"Begin timeline {begun}?", reason=reason, yes=yes)
+        Output().lines(_pipeline_lines(sources.topics.source, begun, _registered(sources)))
 
 
 @source.command(name="pass-record")
 @_of_a_source
 @click.option("--offset", required=True, type=int, metavar="N", help="Offset of the record in the cut log.")
-@click.option("--reason", default="", metavar="TEXT", help="Stored with the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@_decides
 @click.pass_context
 def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None:
     """Skip a damaged record of the cut log. Its content is lost for all sidecars and pipelines.
@@ -146,18 +152,9 @@ def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None
     Example:
       slackwater source pass-record --source inv --offset 4711 --reason "written by hand, ticket 18"
     """
-    output = Output()
     with _opened(ctx) as sources:
-        output.line(f"damaged: {damage_at(sources.log, offset).reason}")
-        _confirm("Skip it?", yes=yes)
-        decision = PassDecision(
-            source=sources.topics.source,
-            log_offset=offset,
-            wall_ms=epoch_ms(sources.clock.now()),
-            decided_by=_who(),
-            reason=reason,
-        )
-        _record(sources, decision, output)
+        plan = plan_pass(sources.topics.source, sources.log, offset)
+        _take(sources, plan, "Skip it?", reason=reason, yes=yes)
 
 
 @contextmanager
@@ -168,18 +165,15 @@ def _opened(ctx: click.Context) -> Iterator[Sources]:
         yield sources
 
 
-def _record(sources: Sources, decision: Decision, output: Output) -> None:
-    (offset,) = sources.log.append_records([decision])
-    output.line(f"decided; recorded in the cut log at offset {offset}. Sidecars apply it within a second.")
-
-
-def _confirm(question: str, *, yes: bool) -> None:
+def _take(sources: Sources, plan: Plan[Decision], question: str, *, reason: str, yes: bool) -> None:
+    """Says what a decision would do, and records it if the user agrees."""
+    output = Output()
+    output.lines(plan.lines)
     if not yes:
         click.confirm(question, abort=True)
-
-
-def _who() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    (offset,) = sources.log.append_records([plan.taken(epoch_ms(sources.clock.now()), who, reason)])
+    output.line(f"decided; recorded in the cut log at offset {offset}. Sidecars apply it within a second.")
 
 
 def _show_lines(

@@ -11,14 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from slackwater.cli.decisions import (
-    SkipPlan,
-    TimelinePlan,
-    decisions_in,
-    plan_skip,
-    plan_timeline,
-    refusal_in,
-)
+from slackwater.cli.decisions import Decision, Plan, decisions_in, plan_skip, plan_timeline, refusal_in
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.examination import Sources, examine
 from slackwater.cli.doctor.facts import SourceReport, make_report
@@ -379,16 +372,16 @@ class _ExaminedSource:
         """See :meth:`ClusterPicture.decide`."""
         with self._turn:
             facts, log = examine(self._sources), self._sources.log
-            plan: SkipPlan | TimelinePlan
+            plan: Plan[Decision]
             if request.kind is DecisionKind.SKIP:
                 plan = plan_skip(facts, lsn_of(request.to_lsn, "to_lsn"), refusal_in(log))
             else:
                 plan = plan_timeline(facts, decisions_in(log), without_snapshot=request.without_snapshot)
             offset = None
             if not request.dry_run:
-                decision = plan.decision(epoch_ms(clock.now()), client, request.reason)
-                (offset,) = log.append_records([decision])
-            return DecisionAnswer(lines=tuple(plan.lines()), cut_log_offset=offset)
+                taken = plan.taken(epoch_ms(clock.now()), client, request.reason)
+                (offset,) = log.append_records([taken])
+            return DecisionAnswer(lines=plan.lines, cut_log_offset=offset)
 
     def _examine(self) -> SourceReport:
         with self._turn:
