@@ -6,7 +6,6 @@ The code runs in a thread of its own, and each of its statements runs in the con
 import asyncio
 import contextvars
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import (
@@ -48,128 +47,22 @@ class Rows:
         return self._rows[0] if self._rows else None
 
 
-class AsyncDriver(ABC):
-    """What this package needs from an asynchronous connection. All methods raise psycopg's errors."""
-
-    isolation_level: psycopg.IsolationLevel | None = None
-    read_only: bool | None = None
-    deferrable: bool | None = None
-    autocommit = True
-    """Whether a statement outside a transaction is committed by itself."""
-
-    @property
-    @abstractmethod
-    def is_closed(self) -> bool:
-        """Whether the connection is closed."""
-
-    def lost(self, error: Exception) -> psycopg.Error | None:
-        """Returns psycopg's error for a failed statement of the service if a retry may succeed."""
-        return None
-
-    @abstractmethod
-    async def status(self) -> TransactionStatus:
-        """Returns the state of the connection's transaction."""
-
-    @abstractmethod
-    async def execute(self, query: Statement, parameters: Sequence[object] | None = None) -> Rows:
-        """Runs a statement with psycopg's placeholders."""
-
-    @abstractmethod
-    async def set_autocommit(self, value: bool) -> None:
-        """Changes :attr:`autocommit` if the driver has such a setting."""
-
-    @abstractmethod
-    async def commit(self) -> None:
-        """Commits the open transaction, if there is one."""
-
-    @abstractmethod
-    async def rollback(self) -> None:
-        """Rolls the open transaction back, if there is one."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractAsyncContextManager[object]:
-        """Returns a block that is a transaction, or a savepoint in the open one."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Closes the connection."""
-
-
-class PsycopgDriver(AsyncDriver):
-    """Uses a ``psycopg.AsyncConnection``."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self._connection = connection
-        self.isolation_level, self.read_only = connection.isolation_level, connection.read_only
-        self.deferrable, self.autocommit = connection.deferrable, connection.autocommit
-
-    @property
-    def is_closed(self) -> bool:
-        """See the base class."""
-        return self._connection.closed
-
-    async def status(self) -> TransactionStatus:
-        """See the base class."""
-        return self._connection.info.transaction_status
-
-    async def execute(self, query: Statement, parameters: Sequence[object] | None = None) -> Rows:
-        """See the base class."""
-        async with self._connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(query, parameters)
-            rows = await cursor.fetchall() if cursor.description else []
-            return Rows(rows, cursor.rowcount, cursor.statusmessage)
-
-    async def set_autocommit(self, value: bool) -> None:
-        """See the base class."""
-        await self._connection.set_autocommit(value)
-        self.autocommit = value
-
-    async def commit(self) -> None:
-        """See the base class."""
-        await self._connection.commit()
-
-    async def rollback(self) -> None:
-        """See the base class."""
-        await self._connection.rollback()
-
-    def transaction(self) -> AbstractAsyncContextManager[object]:
-        """See the base class."""
-        return self._connection.transaction()
-
-    async def close(self) -> None:
-        """See the base class."""
-        await self._connection.close()
-
-
-def driver_of(connection: object) -> AsyncDriver:
-    """Returns the driver of an asynchronous connection.
-
-    Raises:
-        ConfigError: It is neither psycopg's nor asyncpg's.
-    """
-    if isinstance(connection, psycopg.AsyncConnection):
-        return PsycopgDriver(connection)
-    module = type(connection).__module__
-    if module.partition(".")[0] == "asyncpg":
-        from slackwater_messaging.asyncpg_driver import AsyncpgDriver
-
-        return AsyncpgDriver(connection)
-    problem = f"the connection is a {module}.{type(connection).__name__}"
-    raise ConfigError(problem, "expected a psycopg.AsyncConnection or a connection of asyncpg")
-
-
 class Bridge:
-    """The part of ``psycopg.Connection`` that this package uses, for a connection in another thread.
+    """The part of ``psycopg.Connection`` that this package uses, for a ``psycopg.AsyncConnection``.
 
     Args:
-        driver: The driver of the asynchronous connection.
-        loop: The connection's event loop.
+        connection: The asynchronous connection.
+        loop: The connection's event loop. The methods wait for it, and are called in another thread.
     """
 
-    def __init__(self, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
-        self._driver, self._loop = driver, loop
-        self.isolation_level, self.read_only = driver.isolation_level, driver.read_only
-        self.deferrable = driver.deferrable
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.connection = connection
+        """The asynchronous connection."""
+        self._loop = loop
+        # Connections of asyncpg do not have them: there they belong to each transaction.
+        self.isolation_level: psycopg.IsolationLevel | None = getattr(connection, "isolation_level", None)
+        self.read_only: bool | None = getattr(connection, "read_only", None)
+        self.deferrable: bool | None = getattr(connection, "deferrable", None)
 
     @property
     def info(self) -> "Bridge":
@@ -179,38 +72,45 @@ class Bridge:
     @property
     def transaction_status(self) -> TransactionStatus:
         """The state of the connection's transaction."""
-        return self._run(self._driver.status())
+        return self._run(self._status())
 
     @property
     def closed(self) -> bool:
         """Whether the connection is closed."""
-        return self._driver.is_closed
+        return bool(self.connection.closed)
 
     @property
     def autocommit(self) -> bool:
         """Whether a statement outside a transaction is committed by itself."""
-        return self._driver.autocommit
+        return bool(self.connection.autocommit)
 
     @autocommit.setter
     def autocommit(self, value: bool) -> None:
-        self._run(self._driver.set_autocommit(value))
+        self._run(self.connection.set_autocommit(value))
 
     def execute(self, query: Statement, parameters: Sequence[object] | None = None) -> Rows:
         """Runs a statement."""
-        return self._run(self._driver.execute(query, parameters))
+        return self._run(self.execute_async(query, parameters))
+
+    async def execute_async(self, query: Statement, parameters: Sequence[object] | None = None) -> Rows:
+        """Runs a statement; called in the event loop."""
+        async with self.connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(query, parameters)
+            rows = await cursor.fetchall() if cursor.description else []
+            return Rows(rows, cursor.rowcount, cursor.statusmessage)
 
     def commit(self) -> None:
         """Commits the open transaction."""
-        self._run(self._driver.commit())
+        self._run(self.connection.commit())
 
     def rollback(self) -> None:
         """Rolls the open transaction back."""
-        self._run(self._driver.rollback())
+        self._run(self.connection.rollback())
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Opens a transaction, or a savepoint in the open one."""
-        block = self._driver.transaction()
+        block = self._block()
         self._run(block.__aenter__())
         try:
             yield
@@ -221,10 +121,44 @@ class Bridge:
 
     def close(self) -> None:
         """Closes the connection."""
-        self._run(self._driver.close())
+        self._run(self.connection.close())
+
+    def lost(self, error: Exception) -> psycopg.Error | None:
+        """Returns psycopg's error for a failed statement of the service if a retry may succeed."""
+        return None
+
+    async def _status(self) -> TransactionStatus:
+        status: TransactionStatus = self.connection.info.transaction_status
+        return status
+
+    def _block(self) -> AbstractAsyncContextManager[object]:
+        block: AbstractAsyncContextManager[object] = self.connection.transaction()
+        return block
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def bridge_of(connection: object, loop: asyncio.AbstractEventLoop | None = None) -> Bridge:
+    """Returns the bridge to an asynchronous connection.
+
+    Args:
+        connection: The connection.
+        loop: Its event loop; None: the running one.
+
+    Raises:
+        ConfigError: The connection is neither psycopg's nor asyncpg's.
+    """
+    loop = loop or asyncio.get_running_loop()
+    if isinstance(connection, psycopg.AsyncConnection):
+        return Bridge(connection, loop)
+    module = type(connection).__module__
+    if module.partition(".")[0] == "asyncpg":
+        from slackwater_messaging.asyncpg_bridge import AsyncpgBridge
+
+        return AsyncpgBridge(connection, loop)
+    problem = f"the connection is a {module}.{type(connection).__name__}"
+    raise ConfigError(problem, "expected a psycopg.AsyncConnection or a connection of asyncpg")
 
 
 def bridge(connection: object) -> psycopg.Connection[Any]:
@@ -233,7 +167,7 @@ def bridge(connection: object) -> psycopg.Connection[Any]:
     Raises:
         ConfigError: The connection is neither psycopg's nor asyncpg's.
     """
-    return cast("psycopg.Connection[Any]", Bridge(driver_of(connection), asyncio.get_running_loop()))
+    return cast("psycopg.Connection[Any]", bridge_of(connection))
 
 
 async def in_thread(call: Callable[..., T], *arguments: object) -> T:

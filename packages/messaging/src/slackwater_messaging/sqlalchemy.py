@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from slackwater.protocol import ConfigError
-from slackwater_messaging.bridge import driver_of
+from slackwater_messaging.bridge import bridge_of
 from slackwater_messaging.database import IDLE_FIRST, Database
 from slackwater_messaging.receiving.receipt import Receipt, as_key
 from slackwater_messaging.receiving.table import TableInbox
@@ -151,5 +151,5 @@ async def _let_begin(session: AsyncSession) -> str | None:
 async def _driver_connection(session: AsyncSession | AsyncConnection) -> Any:
     connection = await session.connection() if isinstance(session, AsyncSession) else session
     found = (await connection.get_raw_connection()).driver_connection
-    driver_of(found)
+    bridge_of(found)
     return found

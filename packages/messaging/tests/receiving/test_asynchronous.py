@@ -16,7 +16,8 @@ from slackwater.protocol import ConfigError, KafkaSettings
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.topics import make_topics
 from slackwater_messaging import DeliveryListener, Message, PollingRelay, ProvenSender, SendingTransaction
-from slackwater_messaging.asyncpg_driver import AsyncpgDriver
+from slackwater_messaging.asyncpg_bridge import AsyncpgBridge
+from slackwater_messaging.bridge import in_thread
 from slackwater_messaging.receiving import (
     AsyncReceiver,
     BloomInbox,
@@ -197,27 +198,32 @@ def test_a_connection_of_another_kind_is_refused(world: World) -> None:
 
 def test_an_error_of_a_handler_s_statement_over_asyncpg_that_a_retry_may_mend_is_recognised() -> None:
     connection = SimpleNamespace(is_closed=lambda: False)
-    driver = AsyncpgDriver(connection)
-    for mended in (asyncpg.exceptions.DeadlockDetectedError, asyncpg.exceptions.AdminShutdownError):
-        assert isinstance(driver.lost(mended("x")), psycopg.OperationalError)
-    for other in (asyncpg.exceptions.UniqueViolationError("x"), OSError("of something else")):
-        assert driver.lost(other) is None
-    connection.is_closed = lambda: True
-    assert isinstance(driver.lost(asyncpg.InterfaceError("closed")), psycopg.OperationalError)
+
+    async def judge() -> None:
+        bridge = AsyncpgBridge(connection, asyncio.get_running_loop())
+        for mended in (asyncpg.exceptions.DeadlockDetectedError, asyncpg.exceptions.AdminShutdownError):
+            assert isinstance(bridge.lost(mended("x")), psycopg.OperationalError)
+        for other in (asyncpg.exceptions.UniqueViolationError("x"), OSError("of something else")):
+            assert bridge.lost(other) is None
+        connection.is_closed = lambda: True
+        assert isinstance(bridge.lost(asyncpg.InterfaceError("closed")), psycopg.OperationalError)
+
+    asyncio.run(judge())
 
 
 def test_a_connection_of_asyncpg_that_is_closed_is_a_lost_one() -> None:
     def refuse(*_: object) -> None:
         raise asyncpg.InterfaceError("connection is closed")
 
-    driver = AsyncpgDriver(SimpleNamespace(transaction=refuse, prepare=refuse, is_closed=lambda: True))
-
-    async def use() -> None:
-        with pytest.raises(psycopg.OperationalError, match="connection is closed"):
-            async with driver.transaction():
-                pass
+    def use(bridge: AsyncpgBridge) -> None:
+        with pytest.raises(psycopg.OperationalError, match="connection is closed"), bridge.transaction():
+            pass
         for statement in ("SELECT 1", b"BEGIN"):
             with pytest.raises(psycopg.OperationalError, match="connection is closed"):
-                await driver.execute(statement)
+                bridge.execute(statement)
 
-    asyncio.run(use())
+    async def run() -> None:
+        closed = SimpleNamespace(transaction=refuse, prepare=refuse, is_closed=lambda: True)
+        await in_thread(use, AsyncpgBridge(closed, asyncio.get_running_loop()))
+
+    asyncio.run(run())

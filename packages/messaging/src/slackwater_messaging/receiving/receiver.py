@@ -15,7 +15,7 @@ import psycopg
 from confluent_kafka import KafkaException
 
 from slackwater.protocol import Clock, ConfigError, KafkaSettings, SlackwaterError, SystemClock
-from slackwater_messaging.bridge import Bridge, driver_of, in_thread, run_in_thread
+from slackwater_messaging.bridge import Bridge, bridge_of, in_thread, run_in_thread
 from slackwater_messaging.database import LOST_CONNECTION, KeptConnection
 from slackwater_messaging.errors import TakenOverError
 from slackwater_messaging.group import GroupMember, is_passing
@@ -276,7 +276,7 @@ class AsyncReceiver(Generic[AnyConnection]):
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._connect = connect
-        self._connection: AnyConnection | None = None
+        self._bridge: Bridge | None = None
         self._receiver = Receiver(
             kafka, topics, group=group, inbox=inbox, connect=self._bridged, settings=settings, probe=probe
         )
@@ -304,11 +304,11 @@ class AsyncReceiver(Generic[AnyConnection]):
         """
 
         def call(_: object, message: ReceivedMessage) -> bytes | None:
-            connection = cast("AnyConnection", self._connection)
+            bridge = cast("Bridge", self._bridge)
             try:
-                return self._wait(handle(connection, message))
+                return self._wait(handle(bridge.connection, message))
             except Exception as error:
-                if (lost := driver_of(connection).lost(error)) is not None:
+                if (lost := bridge.lost(error)) is not None:
                     raise lost from error
                 raise
 
@@ -329,8 +329,8 @@ class AsyncReceiver(Generic[AnyConnection]):
         await in_thread(self._receiver.close)
 
     def _bridged(self) -> psycopg.Connection[Any]:
-        self._connection = self._wait(self._connect())
-        return cast("psycopg.Connection[Any]", Bridge(driver_of(self._connection), self._loop))
+        self._bridge = bridge_of(self._wait(self._connect()), self._loop)
+        return cast("psycopg.Connection[Any]", self._bridge)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -16,7 +16,7 @@ from typing import Any, Final, LiteralString
 from psycopg import sql
 
 from slackwater.protocol import ConfigError
-from slackwater_messaging.bridge import driver_of
+from slackwater_messaging.bridge import bridge_of
 from slackwater_messaging.database import DURABLE, Database
 from slackwater_messaging.message import Message, MessageId, decode_headers, encode_headers, microseconds
 
@@ -140,7 +140,7 @@ class MessageTable:
             messages: The messages.
         """
         if messages:
-            await driver_of(connection).execute(self._sql(_SEND), _parameters(messages))
+            await bridge_of(connection).execute_async(self._sql(_SEND), _parameters(messages))
 
     def _sql(self, template: LiteralString) -> sql.Composed:
         return sql.SQL(template).format(**self._names)
