@@ -13,8 +13,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from slackwater.client.kafka import KafkaBroker
-from slackwater.client.kafka_writer import KafkaWriter
+from slackwater.client.kafka import KafkaBroker, KafkaWriter
 from slackwater.client.lake_switch import switch_lake
 from slackwater.client.topic_switch import switch_topics
 from slackwater.outputs.lake import delta

@@ -513,7 +513,7 @@ def test_what_ends_the_wait_for_a_handler_is_done_outside_of_the_rebalance(
         first = consumer(memory, output, share=ByUnit(unit_of, lanes=4))
         await got(first)
         units = f"{memory.name}.g.units"
-        other = memory.broker.member(f"{memory.name}.g", units, 4, lambda _: None)
+        other = memory.broker.member(f"{memory.name}.g", units, lambda _: None)
         await until(is_waited_for.is_set)
         await action(first)
         await first.close()
@@ -601,7 +601,7 @@ def test_positions_of_lanes_that_others_had_meanwhile_are_not_stored(memory: Wor
     member.settle()
     memory.broker.upset(f"{memory.name}.g")  # as when it was away for too long
     units = f"{memory.name}.g.units"
-    others = memory.broker.member(f"{memory.name}.g", units, 4, lambda _: None)
+    others = memory.broker.member(f"{memory.name}.g", units, lambda _: None)
     others.store({(units, lane): Stored(8) for lane in range(4)})
     others.close()
     member.take_part()
@@ -622,7 +622,7 @@ def test_lanes_that_others_had_meanwhile_are_read_from_where_those_came_to(memor
     assert len(memory.read(member, 1)) == 1
     memory.broker.upset(f"{memory.name}.g")
     units = f"{memory.name}.g.units"
-    others = memory.broker.member(f"{memory.name}.g", units, 4, lambda _: None)
+    others = memory.broker.member(f"{memory.name}.g", units, lambda _: None)
     others.store({(units, lane): Stored(16) for lane in range(4)})
     others.close()
     member.take_part()

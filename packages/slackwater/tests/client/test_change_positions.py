@@ -126,7 +126,7 @@ def by_partition(memory: World) -> ByPartition:
 
 def set_offsets(memory: World, topic: str, offsets: dict[tuple[str, int], int]) -> None:
     """Sets offsets of the group as another tool does, which knows no positions."""
-    member = memory.broker.member(f"{memory.name}.g", topic, None, lambda _: None)
+    member = memory.broker.member(f"{memory.name}.g", topic, lambda _: None)
     member.store({place: Stored(offset) for place, offset in offsets.items()})
     member.close()
 

@@ -23,7 +23,7 @@ def topic() -> str:
 
 def member_of(kafka_broker: KafkaBroker, topic: str) -> Member:
     return ClientBroker(KafkaSettings(kafka_broker.bootstrap), topic, 1).member(
-        f"{topic}.g", topic, None, lambda _: None
+        f"{topic}.g", topic, lambda _: None
     )
 
 

@@ -277,7 +277,7 @@ def test_positions_that_were_refused_are_not_stored_over_those_of_whoever_had_th
         consumer.commit()
     memory.broker.upset(f"{memory.name}.g")
     log = commit_topic(f"{output.name}.orders"), 0
-    other = memory.broker.member(f"{memory.name}.g", log[0], None, lambda _: None)
+    other = memory.broker.member(f"{memory.name}.g", log[0], lambda _: None)
     other.store({log: Stored(39)})
     other.close()
     while consumer.poll(timedelta(0)) is not None:
@@ -313,7 +313,7 @@ def test_a_commit_topic_that_was_made_anew_is_refused(memory: World) -> None:
     output = memory.output(orders=1)
     output.commit([("orders", 0, "a", "1")])
     log = commit_topic(f"{output.name}.orders"), 0
-    member = memory.broker.member(f"{memory.name}.g", log[0], None, lambda _: None)
+    member = memory.broker.member(f"{memory.name}.g", log[0], lambda _: None)
     member.store({log: Stored(17)})
     member.close()
     with pytest.raises(StateError, match="ends at offset 2, but was read up to 17"):
@@ -504,7 +504,7 @@ def test_offsets_that_another_tool_has_set_count_where_one_of_them_says_no_more(
         output.commit([("orders", 0, "k", "x"), ("lines", 0, "k", "x")])
     with memory.consumer(topics, share=share) as consumer:
         assert lsns(memory.read(consumer, 2)) == [100, 200]
-    member = memory.broker.member(f"{memory.name}.g", topics.topics[0], None, lambda _: None)
+    member = memory.broker.member(f"{memory.name}.g", topics.topics[0], lambda _: None)
     member.store({(topics.topics[0], 0): Stored(2)})
     member.close()
     assert lsns(memory.read(memory.consumer(topics, share=share), 2, tries=10)) == [200]

@@ -22,7 +22,7 @@ from slackwater.client import (
 )
 from slackwater.client.broker import Writer
 from slackwater.client.kafka import KafkaBroker as Broker
-from slackwater.client.kafka_writer import KafkaWriter
+from slackwater.client.kafka import KafkaWriter
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import (
     CommitPosition,

@@ -153,14 +153,8 @@ class MemoryBroker:
         """See the protocol."""
         return MemoryReader(self)
 
-    def member(
-        self, group: str, topic: str, partitions: int | None, on_revoke: Callable[[frozenset[int]], None]
-    ) -> "MemoryMember":
+    def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> "MemoryMember":
         """See the protocol."""
-        if partitions is not None:
-            self.make_topic(topic, partitions)
-            if self.partitions(topic) != partitions:
-                raise ConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
         shared = self._groups.setdefault(group, _Group())
         member = MemoryMember(shared, on_revoke)
         shared.members.append(member)

@@ -174,22 +174,14 @@ class Broker(Protocol):
         """Returns a reader without any partitions."""
         ...
 
-    def member(
-        self, group: str, topic: str, partitions: int | None, on_revoke: Callable[[frozenset[int]], None]
-    ) -> Member:
-        """Joins a group.
+    def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> Member:
+        """Joins a group. Does not block.
 
         Args:
             group: The name of the group.
             topic: The topic whose partitions the members share.
-            partitions: Creates the topic with this number of partitions if it does not exist; None: it must
-                exist.
             on_revoke: Called within :meth:`Member.poll` with partitions that are revoked; offsets that it
                 commits still count. It is not called for partitions that were lost.
-
-        Raises:
-            ConfigError: The topic has a different number of partitions.
-            UnavailableError: Kafka does not answer.
         """
         ...
 

@@ -96,7 +96,9 @@ class TransactionalConsumer:
         self._topic, lanes = self._share.ownership(group, inputs.log)
         self._feed = inputs.connect(broker, self._share, max_bytes, self._clock)
         self._reader = broker.reader()
-        self._member = broker.member(group, self._topic, lanes, self._give_away)
+        if lanes is not None:
+            broker.ensure_topic(self._topic, lanes, exactly=True)
+        self._member = broker.member(group, self._topic, self._give_away)
         self._lanes: dict[int, LanePosition] = {}
         """For each owned lane, the position up to which it was processed."""
         self._gone: frozenset[int] = frozenset()

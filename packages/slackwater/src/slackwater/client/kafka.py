@@ -1,11 +1,12 @@
-"""Implements what a consumer needs from Kafka with confluent_kafka."""
+"""Implements what clients need from Kafka with confluent_kafka."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -15,8 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Portion, ProducerSettings, Stored, Writer
-from slackwater.client.errors import TransactionLostError
-from slackwater.client.kafka_writer import KafkaWriter
+from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.client.transaction import Place
 from slackwater.kafka.retry import (
     ABSENT_CODES,
@@ -24,6 +24,7 @@ from slackwater.kafka.retry import (
     OUT_OF_RANGE_CODES,
     KafkaRetry,
     NeededRights,
+    Retry,
     await_topic,
     check_visible,
     code_of,
@@ -33,14 +34,22 @@ from slackwater.kafka.retry import (
     reason_of,
     watermark_offsets,
 )
-from slackwater.protocol import Clock, ConfigError, KafkaSettings, StateError, SystemClock, UnavailableError
+from slackwater.kafka.transactions import KafkaTransactions, is_fenced
+from slackwater.protocol import (
+    ConfigError,
+    KafkaSettings,
+    OvertakenError,
+    SlackwaterError,
+    StateError,
+    UnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _SECONDS = 30.0
 """How long a request to Kafka is retried while its errors are transient."""
-_SILENCE_SECONDS = 60.0
-"""The time between two lines in the log while brokers do not answer."""
 _QUIET = "2"
 """librdkafka's level of messages on standard error: only critical ones. What is wrong is in our own messages,
 and settings of one kind of client are no mistake for the others."""
@@ -48,6 +57,8 @@ _AT_ONCE = 1_000
 """Records that are taken from librdkafka in one call."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
 _AWAY_TOO_LONG = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
+DROPPED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
+"""Codes of records that were dropped because their transaction had failed."""
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _NEEDED = NeededRights(user="the client's user", on_topics="Read on the topic")
 _CREATION_ADVICE = "grant the client's user Create on the topic, or create it"
@@ -60,8 +71,9 @@ _NOT_A_MEMBER = (
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.FENCED_INSTANCE_ID,
-    KafkaError._DESTROY,  # noqa: SLF001 - a consumer that is being closed has left the group before it asked us
 )
+_LEAVING = KafkaError._DESTROY  # noqa: SLF001
+"""A consumer that is being closed has left the group before it asked us."""
 
 
 class KafkaBroker:
@@ -71,14 +83,13 @@ class KafkaBroker:
         kafka: The brokers, and further librdkafka settings for every client.
         group: The consumer group in whose name partitions are read.
         max_bytes: The approximate size of what librdkafka may prefetch.
-        clock: Determines how often it is logged that Kafka does not answer.
     """
 
-    def __init__(self, kafka: KafkaSettings, group: str, max_bytes: int, clock: Clock | None = None) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: KafkaSettings, group: str, max_bytes: int) -> None:
+        self._kafka, self._group = kafka, group
         self._config: dict[str, str | int | float | bool] = {"log_level": _QUIET, **kafka.client_config}
-        self._silence = BrokerSilence(kafka.bootstrap, clock or SystemClock())
-        self._group = group
+        self._silence = Retry(f"Kafka at {kafka.bootstrap} does not answer ({_OTHER_ADVICE})")
+        """Logs errors of connections, of which librdkafka reports one for each attempt."""
         self._max_kbytes = max(1024, max_bytes // 1024)
 
     @cached_property
@@ -87,71 +98,73 @@ class KafkaBroker:
 
     def reader(self) -> "KafkaReader":
         """See the protocol."""
-        config = {
-            "group.id": self._group,
-            "error_cb": self._silence.report,
-            "enable.auto.commit": False,
+        config: dict[str, str | int | float | bool] = {
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
-            "allow.auto.create.topics": False,
             "queued.max.messages.kbytes": self._max_kbytes,
             "fetch.queue.backoff.ms": 5,
             # Both the end of a topic and a partition that is resumed after a pause wait for the answer to the
             # fetch request that is in flight.
             "fetch.wait.max.ms": 20,
-            **self._config,
         }
-        return KafkaReader(Consumer(config), self._silence)
+        return KafkaReader(self._consumer(self._group, config), self._silence)
 
-    def member(
-        self, group: str, topic: str, partitions: int | None, on_revoke: Callable[[frozenset[int]], None]
-    ) -> "KafkaMember":
+    def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> "KafkaMember":
         """See the protocol."""
-        if partitions is not None:
-            hint = "all members must use the same number, which cannot change while the group exists"
-            _check_partitions(topic, _make(self._admin, topic, partitions), partitions, hint)
-        config = {
-            "group.id": group,
-            "error_cb": self._silence.report,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "latest",
-            "partition.assignment.strategy": "cooperative-sticky",
-            "allow.auto.create.topics": False,
-            **self._config,
-        }
-        return KafkaMember(Consumer(config), topic, on_revoke, self._silence)
+        config = {"auto.offset.reset": "latest", "partition.assignment.strategy": "cooperative-sticky"}
+        return KafkaMember(self._consumer(group, config), topic, on_revoke, self._silence)
 
     def partitions(self, topic: str) -> int:
         """See the protocol."""
-        what = f"looking up topic {topic}"
-        try:
-            return KafkaRetry(what, _SECONDS).call(partial(_count, self._admin, topic))
-        except KafkaException as error:
-            raise _unavailable(what, error) from error
+        return _asked(f"looking up topic {topic}", partial(_count, self._admin, topic))
 
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
         """See the protocol."""
-        found = _make(self._admin, topic, partitions, _FOR_EVER)
-        if exactly:
-            _check_partitions(topic, found, partitions, "delete the topic, or use another name")
+
+        def create(seconds: float) -> None:
+            new = NewTopic(topic, partitions, -1, config=_FOR_EVER)
+            try:
+                create_topics(self._admin, [new], seconds)
+            except KafkaException as error:
+                if code_of(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    problem = f"creation of topic {topic} failed: {reason_of(error)}"
+                    raise UnavailableError(problem, _CREATION_ADVICE) from error
+                raise
+
+        def count_new(seconds: float) -> int:
+            found = _count(self._admin, topic, seconds)
+            if not found:
+                raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+            return found
+
+        found = self.partitions(topic)
+        if not found:
+            _asked(f"creation of topic {topic}", create)
+            found = _asked(f"creation of topic {topic}", count_new, ABSENT_CODES)
+        if exactly and found != partitions:
+            raise ConfigError(
+                f"topic {topic} has {found} partitions, but {partitions} are expected",
+                "use another name, or the number of the existing topic, which must be the same for all",
+            )
 
     def compaction_lag(self, topic: str) -> timedelta | None:
         """See the protocol. Also zero if the user may not read the topic's configuration."""
-        what, resource = f"reading the configuration of {topic}", ConfigResource(ResourceType.TOPIC, topic)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
 
-        def ask(seconds: float) -> Mapping[str, ConfigEntry]:
+        def ask(seconds: float) -> Mapping[str, ConfigEntry] | None:
             answer = self._admin.describe_configs([resource], request_timeout=seconds)
-            found: Mapping[str, ConfigEntry] = answer[resource].result(seconds)
+            try:
+                found: Mapping[str, ConfigEntry] = answer[resource].result(seconds)
+            except KafkaException as error:
+                if code_of(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    return None
+                raise
             return found
 
-        try:
-            config = KafkaRetry(what, _SECONDS).call(ask)
-        except KafkaException as error:
-            found = kafka_error(error)
-            if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                return timedelta(0)
-            raise _unavailable(what, error) from error
+        config = _asked(f"reading the configuration of {topic}", ask)
+        if config is None:
+            return timedelta(0)
         if "compact" not in str(config["cleanup.policy"].value):
             return None
         return timedelta(milliseconds=int(config["min.compaction.lag.ms"].value or 0))
@@ -160,46 +173,23 @@ class KafkaBroker:
         """See the protocol."""
         return KafkaWriter(self._kafka, transactional_id, settings)
 
-
-class BrokerSilence:
-    """Logs that brokers do not answer: librdkafka reports it for each of its attempts to connect.
-
-    Args:
-        bootstrap: The brokers.
-        clock: Determines how often.
-    """
-
-    def __init__(self, bootstrap: str, clock: Clock) -> None:
-        self._bootstrap, self._clock = bootstrap, clock
-        self._logged_at = float("-inf")
-
-    def note(self, error: KafkaError) -> None:
-        """Notes an error of a connection.
-
-        Raises:
-            UnavailableError: It does not pass.
-        """
-        if not is_transient(error):
-            raise UnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
-        self.report(error)
-
-    def report(self, error: KafkaError) -> None:
-        """Logs an error that librdkafka reports apart from messages; it connects again by itself."""
-        now = self._clock.monotonic()
-        if now - self._logged_at >= _SILENCE_SECONDS:
-            self._logged_at = now
-            logger.warning(
-                "Kafka at %s does not answer: %s; reading continues when it answers again; %s",
-                self._bootstrap,
-                error.str(),
-                _OTHER_ADVICE,
-            )
+    def _consumer(self, group: str, config: Mapping[str, str | int | float | bool]) -> Consumer:
+        return Consumer(
+            {
+                "group.id": group,
+                "error_cb": self._silence.note,
+                "enable.auto.commit": False,
+                "allow.auto.create.topics": False,
+                **config,
+                **self._config,
+            }
+        )
 
 
 class KafkaReader:
     """Implements :class:`slackwater.client.broker.Reader`."""
 
-    def __init__(self, consumer: Consumer, silence: "BrokerSilence") -> None:
+    def __init__(self, consumer: Consumer, silence: Retry) -> None:
         self._consumer = consumer
         self._silence = silence
         self._positions: dict[Place, int] = {}
@@ -212,7 +202,9 @@ class KafkaReader:
         """See the protocol."""
         if starts:
             for topic in sorted({topic for topic, _ in starts} - self._visible):
-                self._look_up(topic)
+                # Of a topic that the user may not see, librdkafka reads nothing, and reports no error.
+                _asked(f"looking up topic {topic}", partial(check_visible, self._consumer, topic))
+                self._visible.add(topic)
             self._positions.update(starts)
             self._consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
 
@@ -241,33 +233,21 @@ class KafkaReader:
         found: list[Portion] = []
         for place, run in groupby(messages, key=_place):
             if place in self._positions:
-                found += self._portions(place, list(run))
+                found.append(self._portion(place, run))
             else:
                 self._note_errors(run)
         return found
 
     def bounds(self, place: Place) -> tuple[int, int]:
         """See the protocol."""
-        what, part = f"reading the end offsets of {place[0]}/{place[1]}", TopicPartition(*place)
-        try:
-            return KafkaRetry(what, _SECONDS).call(partial(watermark_offsets, self._consumer, part))
-        except KafkaException as error:
-            raise _unavailable(what, error) from error
+        ask = partial(watermark_offsets, self._consumer, TopicPartition(*place))
+        return _asked(f"reading the end offsets of {place[0]}/{place[1]}", ask)
 
     def close(self) -> None:
         """See the protocol."""
         self._consumer.close()
 
-    def _look_up(self, topic: str) -> None:
-        """Raises if the user may not see a topic: librdkafka reads nothing of it, and reports no error."""
-        what = f"looking up topic {topic}"
-        try:
-            KafkaRetry(what, _SECONDS).call(partial(check_visible, self._consumer, topic))
-        except KafkaException as error:
-            raise _unavailable(what, error) from error
-        self._visible.add(topic)
-
-    def _portions(self, place: Place, messages: list[Message]) -> list[Portion]:
+    def _portion(self, place: Place, messages: Iterable[Message]) -> Portion:
         records: list[Record] = []
         position = self._positions[place]
         for message in messages:
@@ -278,7 +258,7 @@ class KafkaReader:
                 position = max(position, self._look_at(place, message))
         self._positions[place] = position
         self._absent = None if records else self._absent
-        return [Portion(place, records, position)]
+        return Portion(place, records, position)
 
     def _look_at(self, place: Place, message: Message) -> int:
         """Returns the position that an error refers to; raises if reading cannot continue."""
@@ -309,20 +289,15 @@ class KafkaReader:
         """Notes errors of connections; ignores records of partitions that are no longer read."""
         for message in messages:
             error = message.error()
-            if error is None or message.topic() or error.code() == GROUP_REFUSED:
-                continue
-            self._silence.note(error)
+            if error is not None and not message.topic() and error.code() != GROUP_REFUSED:
+                _note(self._silence, error)
 
 
 class KafkaMember:
     """Implements :class:`slackwater.client.broker.Member`."""
 
     def __init__(
-        self,
-        consumer: Consumer,
-        topic: str,
-        on_revoke: Callable[[frozenset[int]], None],
-        silence: "BrokerSilence",
+        self, consumer: Consumer, topic: str, on_revoke: Callable[[frozenset[int]], None], silence: Retry
     ) -> None:
         self._consumer = consumer
         self._silence = silence
@@ -352,7 +327,7 @@ class KafkaMember:
                 logger.warning("%s: this consumer was removed from its group and joins it again", error.str())
                 self._gone, self._lanes = self._gone | self._lanes, frozenset()
             else:
-                self._silence.note(error)
+                _note(self._silence, error)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
         """See the protocol."""
@@ -361,11 +336,7 @@ class KafkaMember:
         def ask(seconds: float) -> list[TopicPartition]:
             return self._consumer.committed(asked, timeout=seconds) if asked else []
 
-        what = "reading the group's committed offsets"
-        try:
-            found = KafkaRetry(what, _SECONDS).call(ask)
-        except KafkaException as error:
-            raise _unavailable(what, error) from error
+        found = _asked("reading the group's committed offsets", ask)
         return {(p.topic, p.partition): Stored(p.offset, p.metadata or "") for p in found if p.offset >= 0}
 
     def store(self, offsets: Mapping[Place, Stored]) -> bool:
@@ -374,21 +345,20 @@ class KafkaMember:
             return True
         parts = [TopicPartition(*place, each.offset, each.metadata) for place, each in offsets.items()]
 
-        def commit(_: float) -> None:
-            for part in self._consumer.commit(offsets=parts, asynchronous=False) or ():
-                if part.error is not None:
-                    raise KafkaException(part.error)
+        def commit(_: float) -> bool:
+            try:
+                for part in self._consumer.commit(offsets=parts, asynchronous=False) or ():
+                    if part.error is not None:
+                        raise KafkaException(part.error)
+            except KafkaException as error:
+                if code_of(error) not in (*_NOT_A_MEMBER, _LEAVING):
+                    raise
+                what = "offsets were not committed: %s; transactions may be delivered again"
+                logger.warning(what, reason_of(error))
+                return False
+            return True
 
-        what = "committing the group's offsets"
-        try:
-            KafkaRetry(what, _SECONDS).call(commit)
-        except KafkaException as error:
-            found = kafka_error(error)
-            if found is None or found.code() not in _NOT_A_MEMBER:
-                raise _unavailable(what, error) from error
-            logger.warning("offsets were not committed: %s; transactions may be delivered again", found.str())
-            return False
-        return True
+        return _asked("committing the group's offsets", commit)
 
     def group_metadata(self) -> Any:
         """See the protocol."""
@@ -410,16 +380,17 @@ class KafkaMember:
             StateError: Brokers have denied the topic for too long.
             UnavailableError: Kafka does not answer.
         """
-        try:
-            await_topic(self._consumer, self._topic)
-        except KafkaException as error:
-            if code_of(error) not in ABSENT_CODES:
-                raise _unavailable(f"looking up topic {self._topic}", error) from error
-            raise StateError(
-                f"topic {self._topic} does not exist",
-                "correct the name, or start the process that creates it: the sidecar of a source, or the "
-                "pipeline of an output",
-            ) from error
+        with _explained(f"looking up topic {self._topic}"):
+            try:
+                await_topic(self._consumer, self._topic)
+            except KafkaException as error:
+                if code_of(error) not in ABSENT_CODES:
+                    raise
+                raise StateError(
+                    f"topic {self._topic} does not exist",
+                    "correct the name, or start the process that creates it: the sidecar of a source, or the "
+                    "pipeline of an output",
+                ) from error
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Takes over partitions. They are paused, because separate readers read them."""
@@ -428,16 +399,72 @@ class KafkaMember:
         consumer.pause(parts)
         self._lanes |= {p.partition for p in partitions}
 
-    def _revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        lanes = frozenset(p.partition for p in partitions)
-        self._on_revoke(lanes)
-        self._lanes -= lanes
-        self._gone |= lanes
+    def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._on_revoke(frozenset(p.partition for p in partitions))
+        self._lose(consumer, partitions)
 
     def _lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         lost = frozenset(p.partition for p in partitions)
         self._lanes -= lost
         self._gone |= lost
+
+
+class KafkaWriter(KafkaTransactions):
+    """Implements :class:`slackwater.client.broker.Writer`."""
+
+    def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: ProducerSettings) -> None:
+        self._id = transactional_id
+        super().__init__(
+            kafka,
+            transactional_id,
+            transaction_timeout=settings.transaction_timeout,
+            request_timeout=settings.request_timeout,
+            queue={"queue.buffering.max.kbytes": max(1, settings.max_bytes // 1024)},
+        )
+
+    def commit(self) -> None:
+        """See the protocol."""
+        try:
+            super().commit()
+        except SlackwaterError as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].txn_requires_abort():
+                raise
+            raise OutcomeUnknownError(str(error), "") from error
+
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
+        return failure(self._id, what, error.args[0])
+
+
+def failure(transactional_id: str, what: str, error: KafkaError) -> SlackwaterError:
+    """Returns the error to raise for an error of Kafka in an operation of a producer."""
+    code, problem = error.code(), f"{what} failed: {error.str()} ({error.name()})"
+    if is_fenced(error):
+        hint = (
+            "another instance was opened after this one, or a transaction was open for longer than "
+            "transaction_timeout; to write from this process again, create a new producer"
+        )
+        return OvertakenError(f"producer {transactional_id} can no longer write: {problem}", hint)
+    needed = NeededRights(
+        user="the producer's user",
+        on_topics="Write on its topics",
+        on_group="Read on the consumer's group",
+        on_id=f"Write on the transactional id {transactional_id!r}",
+    )
+    advice = needed.advice(error)
+    if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD):
+        return ConfigError(problem, advice or "")
+    if code in ABSENT_CODES:
+        return StateError(
+            problem, "create the topic (make_table creates the topic of a table), or correct the name"
+        )
+    if code in _NOT_A_MEMBER:
+        hint = "nothing was written; the new owner of its lane receives the transaction again"
+        return TransactionLostError(
+            f"the transaction that was read was handed to another member of the group: {problem}", hint
+        )
+    hint = advice or "nothing of the transaction is visible; try again when the brokers can be reached"
+    return UnavailableError(problem, hint)
 
 
 def _count(admin: AdminClient, topic: str, seconds: float) -> int:
@@ -450,48 +477,37 @@ def _count(admin: AdminClient, topic: str, seconds: float) -> int:
     return len(known.partitions)
 
 
-def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> int:
-    """Creates a topic unless it exists; returns its number of partitions."""
+def _asked(what: str, request: Callable[[float], T], also: Iterable[int] = ()) -> T:
+    """Makes a request until it succeeds; waits for transient errors, and for those with codes of ``also``.
 
-    def create(seconds: float) -> None:
-        new = NewTopic(topic, partitions, -1, config=dict(config or {}))
-        try:
-            create_topics(admin, [new], seconds)
-        except KafkaException as error:
-            found = kafka_error(error)
-            if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                problem = f"creation of topic {topic} failed: {found.str()}"
-                raise UnavailableError(problem, _CREATION_ADVICE) from error
-            raise
+    Raises:
+        UnavailableError: Kafka rejects the request, or does not answer in time.
+    """
+    with _explained(what):
+        return KafkaRetry(what, _SECONDS, also=tuple(also)).call(request)
 
-    def count_new(seconds: float) -> int:
-        found = _count(admin, topic, seconds)
-        if not found:
-            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        return found
 
-    what = f"looking up topic {topic}"
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
     try:
-        if found := KafkaRetry(what, _SECONDS).call(partial(_count, admin, topic)):
-            return found
-        what = f"creation of topic {topic}"
-        KafkaRetry(what, _SECONDS).call(create)
-        return KafkaRetry(what, _SECONDS, also=ABSENT_CODES).call(count_new)
+        yield
     except KafkaException as error:
-        raise _unavailable(what, error) from error
+        raise UnavailableError(f"{what} failed: {reason_of(error)}", _hint(kafka_error(error))) from error
 
 
-def _check_partitions(topic: str, found: int, expected: int, hint: str) -> None:
-    if found != expected:
-        raise ConfigError(f"topic {topic} has {found} partitions, but {expected} are expected", hint)
+def _note(silence: Retry, error: KafkaError) -> None:
+    """Notes an error of a connection; librdkafka connects again by itself.
+
+    Raises:
+        UnavailableError: It does not pass.
+    """
+    if not is_transient(error):
+        raise UnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
+    silence.note(error)
 
 
 def _place(message: Message) -> Place:
     return message.topic() or "", message.partition() or 0
-
-
-def _unavailable(what: str, error: KafkaException) -> UnavailableError:
-    return UnavailableError(f"{what} failed: {reason_of(error)}", _hint(kafka_error(error)))
 
 
 def _hint(error: KafkaError | None) -> str:

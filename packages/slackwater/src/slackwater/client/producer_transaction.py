@@ -8,7 +8,7 @@ from typing import Protocol
 
 from slackwater.client.broker import Writer
 from slackwater.client.consumer import TransactionalConsumer
-from slackwater.client.kafka_writer import DROPPED, failure
+from slackwater.client.kafka import DROPPED, failure
 from slackwater.client.transaction import Commit
 from slackwater.client.written import Row, WrittenTransaction
 from slackwater.kafka.transactions import DeliveredOffsets, Headers
