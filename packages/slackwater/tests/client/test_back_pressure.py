@@ -38,10 +38,10 @@ def test_partitions_that_are_ahead_are_paused_until_there_is_room_and_those_that
     for number in range(3):
         merge.expect(commit(number, documents=2))
     assert merge.paused() == frozenset()
-    merge.add(ahead, [document(ahead, at) for at in range(6)], 6)
+    merge.queues.add(ahead, [document(ahead, at) for at in range(6)], 6)
     assert merge.paused() == {ahead}
     assert merge.next() is None, "the first transaction is not whole"
-    merge.add(needed, [document(needed, at) for at in range(2)], 2)
+    merge.queues.add(needed, [document(needed, at) for at in range(2)], 2)
     piece = merge.next()
     assert piece is not None
     assert (len(piece.records), piece.is_last) == (4, True)
@@ -55,7 +55,7 @@ def test_a_lane_that_is_ahead_of_another_one_gets_no_commit_again(share: Share) 
         merge.expect(commit(number, documents=1))
     for partition in (0, 1):
         place = ("t", partition)
-        merge.add(place, [document(place, n) for n in range(2)], 2)
+        merge.queues.add(place, [document(place, n) for n in range(2)], 2)
     pieces = []
     while (piece := merge.next()) is not None:
         pieces.append((piece.commit.lsn, sorted(piece.lanes)))

@@ -365,10 +365,10 @@ class ChangeMerge:
         lanes: Mapping[int, LanePosition],
         base: Mapping[int, Cut | None],
     ) -> None:
-        self._queues = PartitionQueues(max_bytes)
+        self.queues = PartitionQueues(max_bytes)
         groups = [{lane: at} for lane, at in lanes.items()] if share.is_by_partition else [dict(lanes)]
         self._groups = [
-            _Group(rules, share, self._queues, group, _oldest([base[lane] for lane in group]))
+            _Group(rules, share, self.queues, group, _oldest([base[lane] for lane in group]))
             for group in groups
             if group
         ]
@@ -390,18 +390,10 @@ class ChangeMerge:
         for group in self._groups:
             group.cuts.append(published)
 
-    def take_starts(self) -> dict[Place, int]:
-        """See :class:`PartitionQueues`."""
-        return self._queues.take_starts()
-
-    def add(self, place: Place, records: Sequence[Record], position: int) -> None:
-        """See :class:`PartitionQueues`."""
-        self._queues.add(place, records, position)
-
     def paused(self) -> frozenset[Place]:
         """See :class:`PartitionQueues`."""
         held = sum(group.held for group in self._groups)
-        return self._queues.paused({p for group in self._groups for p in group.missing()}, held)
+        return self.queues.paused({p for group in self._groups for p in group.missing()}, held)
 
     def next(self) -> Piece | None:
         """Returns the next transaction, or stretch of one; None: more has to be read."""

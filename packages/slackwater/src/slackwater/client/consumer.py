@@ -332,10 +332,10 @@ class TransactionalConsumer:
         self._begin({**self._lanes, **self._positions(gained)})
 
     def _begin(self, lanes: Mapping[int, LanePosition]) -> None:
-        self._lanes = dict(sorted(self._feed.moved(lanes).items()))
         self._taken_back = None
         self._reader.reset()
-        self._merge = self._feed.begin(self._lanes) if lanes else None
+        found, self._merge = self._feed.begin(lanes) if lanes else ({}, None)
+        self._lanes = dict(sorted(found.items()))
 
     def _positions(self, lanes: frozenset[int]) -> dict[int, LanePosition]:
         """Returns the positions of lanes that this member takes over. A new group commits them at once."""
@@ -437,7 +437,7 @@ class TransactionalConsumer:
         if merge.wants_commits:
             self._feed.read_commits(0 if merge.waits else seconds)
         if merge.waits:
-            self._reader.begin(merge.take_starts())
+            self._reader.begin(merge.queues.take_starts())
             self._reader.pause(merge.paused())
             for portion in self._reader.read(seconds):
-                merge.add(*portion)
+                merge.queues.add(*portion)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from slackwater.cdc.records.record import Record
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.client.broker import Stored
 from slackwater.client.changes import ChangeMerge, ChangeRules
 from slackwater.client.log import Log
 from slackwater.client.outputs import OutputMerge
+from slackwater.client.queues import PartitionQueues
 from slackwater.client.shares import Share
 from slackwater.client.transaction import LanePosition, Piece, Place
 from slackwater.protocol import CommitPosition, PublishedCut, StateError
@@ -25,6 +25,11 @@ class Merge(Protocol):
     """A pure state machine: receives commits and records, and returns whole transactions."""
 
     @property
+    def queues(self) -> PartitionQueues:
+        """Receives the records, and knows from where on which partitions are to be read."""
+        ...
+
+    @property
     def wants_commits(self) -> bool:
         """True if it can take more commits."""
         ...
@@ -39,14 +44,6 @@ class Merge(Protocol):
         """Whether its lanes continue elsewhere: then a new merge begins with them."""
         ...
 
-    def take_starts(self) -> dict[Place, int]:
-        """Returns the partitions that are to be read, too, and from where on; each once."""
-        ...
-
-    def add(self, place: Place, records: Sequence[Record], position: int) -> None:
-        """Takes records of a partition, and the offset that was reached."""
-        ...
-
     def paused(self) -> frozenset[Place]:
         """Returns the partitions that must not be read now."""
         ...
@@ -59,12 +56,11 @@ class Merge(Protocol):
 class Feed(Protocol):
     """What a consumer does differently for outputs and change topics. Methods wait for Kafka's answers."""
 
-    def moved(self, lanes: Mapping[int, LanePosition]) -> Mapping[int, LanePosition]:
-        """Returns where lanes continue: in another log if readers were switched to another revision."""
-        ...
+    def begin(self, lanes: Mapping[int, LanePosition]) -> tuple[Mapping[int, LanePosition], Merge]:
+        """Starts over at the positions of lanes, of which there is one at least.
 
-    def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
-        """Starts over at the positions of lanes; the log is followed from there."""
+        Returns where they continue: in another log if readers were switched to another revision.
+        """
         ...
 
     def read_commits(self, seconds: float) -> None:
@@ -100,30 +96,24 @@ class OutputFeed:
     """Implements :class:`Feed`: commit records and the documents that they name."""
 
     def __init__(self, topics: Sequence[str], share: Share, max_bytes: int, log: Log[PlacedCommit]) -> None:
-        self._topics, self._share, self._max_bytes, self._log = topics, share, max_bytes, log
-        self._merge = OutputMerge(topics, share, max_bytes, {})
+        self._topics, self._share, self._max_bytes, self.log = topics, share, max_bytes, log
 
-    def moved(self, lanes: Mapping[int, LanePosition]) -> Mapping[int, LanePosition]:
-        """See the protocol."""
-        return lanes
-
-    def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
+    def begin(self, lanes: Mapping[int, LanePosition]) -> tuple[Mapping[int, LanePosition], Merge]:
         """See the protocol."""
         self._merge = OutputMerge(self._topics, self._share, self._max_bytes, lanes)
-        if lanes:
-            first = min(position.log_offset for position in lanes.values())
-            self._log.check(first)
-            self._log.follow(first)
-        return self._merge
+        first = min(position.log_offset for position in lanes.values())
+        self.log.check(first)
+        self.log.follow(first)
+        return lanes, self._merge
 
     def read_commits(self, seconds: float) -> None:
         """See the protocol."""
-        for placed in self._log.read(seconds):
+        for placed in self.log.read(seconds):
             self._merge.expect(placed)
 
     def at_start(self, *, latest: bool) -> LanePosition:
         """See the protocol."""
-        low, end = self._log.bounds()
+        low, end = self.log.bounds()
         return LanePosition(end if latest else low)
 
     def at_commit(self, position: CommitPosition) -> LanePosition:
@@ -148,15 +138,12 @@ class OutputFeed:
 
     def close(self) -> None:
         """See the protocol."""
-        self._log.close()
+        self.log.close()
 
     def _first(self, reached: Reached) -> LanePosition:
-        low, end = self._log.bounds()
-        placed = first_reached(low, end, self._record_from, reached)
+        low, end = self.log.bounds()
+        placed = first_reached(low, end, self.log.first, reached)
         return LanePosition(end if placed is None else placed.offset)
-
-    def _record_from(self, start: int, end: int) -> PlacedCommit | None:
-        return next(self._log.entries(start, end), None)
 
 
 class ChangeFeed:
@@ -167,26 +154,20 @@ class ChangeFeed:
 
     def __init__(self, rules: ChangeRules, share: Share, max_bytes: int, log: Log[PublishedCut]) -> None:
         self._rules, self._share, self._max_bytes, self._log = rules, share, max_bytes, log
-        self._merge = ChangeMerge(rules, share, max_bytes, {}, {})
         self._judged = 0
         """Cuts below this offset of the log are not newer than one that names none of the tables."""
 
-    def moved(self, lanes: Mapping[int, LanePosition]) -> Mapping[int, LanePosition]:
-        """See the protocol."""
-        return lanes
-
-    def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
+    def begin(self, lanes: Mapping[int, LanePosition]) -> tuple[Mapping[int, LanePosition], Merge]:
         """See the protocol."""
         base = {position: self._base(position) for position in set(lanes.values())}
         cuts = {lane: None if (at := base[p]) is None else at.cut for lane, p in lanes.items()}
         self._merge = ChangeMerge(self._rules, self._share, self._max_bytes, lanes, cuts)
-        if lanes:
-            self._check_snapshots()
-            first = min(0 if at is None else at.log_offset + 1 for at in base.values())
-            self._log.check(first)  # a log that has lost the cut of a position does not begin at 0
-            self._log.check(max(position.log_offset for position in lanes.values()))
-            self._log.follow(first)
-        return self._merge
+        self._check_snapshots()
+        first = min(0 if at is None else at.log_offset + 1 for at in base.values())
+        self._log.check(first)  # a log that has lost the cut of a position does not begin at 0
+        self._log.check(max(position.log_offset for position in lanes.values()))
+        self._log.follow(first)
+        return lanes, self._merge
 
     def read_commits(self, seconds: float) -> None:
         """See the protocol."""

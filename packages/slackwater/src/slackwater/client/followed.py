@@ -48,12 +48,7 @@ def place_behind(commits: Log[PlacedCommit], position: CommitPosition) -> int | 
     None: nowhere, or not yet. The log has not come so far, or a batch of it has changes from before the
     commit and from behind it.
     """
-    low, end = commits.bounds()
-
-    def record_from(start: int, stop: int) -> PlacedCommit | None:
-        return next(commits.entries(start, stop), None)
-
-    placed = first_reached(low, end, record_from, has_reached_lsn(position))
+    placed = first_reached(*commits.bounds(), commits.first, has_reached_lsn(position))
     if placed is None:
         return None
     if placed.position == position:
@@ -92,7 +87,6 @@ class FollowedFeed:
         self._switches: dict[int, ReaderSwitch] = {}
         """By revision the newest switch to it, in the order of the switches."""
         self._feeds: dict[int, OutputFeed] = {}
-        self._logs: dict[int, Log[PlacedCommit]] = {}
         self._reads: int | None = None
         """The revision whose commits are read now."""
         self._asked: tuple[tuple[int, CommitPosition], float] | None = None
@@ -102,18 +96,16 @@ class FollowedFeed:
             raise never_switched(pipeline)
         self._feed(self._newest.revision)
 
-    def moved(self, lanes: Mapping[int, LanePosition]) -> Mapping[int, LanePosition]:
-        """See the protocol."""
-        self._catch_up()
-        return {lane: self._moved(position) for lane, position in lanes.items()}
-
-    def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
+    def begin(self, lanes: Mapping[int, LanePosition]) -> tuple[Mapping[int, LanePosition], Merge]:
         """See the protocol. Lanes of an earlier revision finish it first; the others wait for them."""
+        self._catch_up()
+        lanes = {lane: self._moved(position) for lane, position in lanes.items()}
         newest = self._newest.revision
         behind = [each.revision for each in lanes.values() if each.revision not in (None, newest)]
         self._reads = behind[0] if behind else newest
         mine = {lane: each for lane, each in lanes.items() if each.revision == self._reads}
-        return _FollowedMerge(self._feed(self._reads).begin(mine), self._reads, mine, self)
+        merge = self._feed(self._reads).begin(mine)[1]
+        return lanes, _FollowedMerge(merge, self._reads, mine, self)
 
     def is_left(self, revision: int, done: CommitPosition) -> bool:
         """Returns whether lanes that have processed a commit of a revision continue in another one."""
@@ -133,7 +125,7 @@ class FollowedFeed:
         start = feed.at_start(latest=latest)
         if latest:  # a commit that is done: a switch may come before the next one
             end = start.log_offset
-            found = self._commits(self._newest.revision).newest(end)
+            found = feed.log.newest(end)
             start = LanePosition(end, found[-1].position if found else None)
         return self._of_newest(start)
 
@@ -158,8 +150,6 @@ class FollowedFeed:
     def close(self) -> None:
         """See the protocol."""
         self._log.close()
-        for log in self._logs.values():
-            log.close()
         for feed in self._feeds.values():
             feed.close()
 
@@ -196,7 +186,7 @@ class FollowedFeed:
         asked, now = (revision, done), self._clock.monotonic()
         if self._asked is not None and self._asked[0] == asked and now < self._asked[1] + _AGAIN_SECONDS:
             return None
-        found = place_behind(self._commits(revision), done)
+        found = place_behind(self._feed(revision).log, done)
         self._asked = None if found is not None else (asked, now)
         return found
 
@@ -225,12 +215,7 @@ class FollowedFeed:
             topics = self._topics(revision)
             log = commit_log(self._broker, commit_topic(topics[0]), self._clock)
             self._feeds[revision] = OutputFeed(topics, self._share, self._max_bytes, log)
-            self._logs[revision] = commit_log(self._broker, commit_topic(topics[0]), self._clock)
         return self._feeds[revision]
-
-    def _commits(self, revision: int) -> Log[PlacedCommit]:
-        self._feed(revision)
-        return self._logs[revision]
 
 
 class _FollowedMerge:
@@ -240,6 +225,7 @@ class _FollowedMerge:
         self, merge: Merge, revision: int, lanes: Mapping[int, LanePosition], feed: FollowedFeed
     ) -> None:
         self._merge, self._revision, self._feed = merge, revision, feed
+        self.queues = merge.queues
         self._done = min(each.done or CommitPosition(0, 0) for each in lanes.values())
         """What is processed: of some lane at the beginning, then of those that were handed something."""
         self._is_open = False
@@ -252,12 +238,6 @@ class _FollowedMerge:
     @property
     def waits(self) -> bool:
         return self._merge.waits
-
-    def take_starts(self) -> dict[Place, int]:
-        return self._merge.take_starts()
-
-    def add(self, place: Place, records: Sequence[Record], position: int) -> None:
-        self._merge.add(place, records, position)
 
     def paused(self) -> frozenset[Place]:
         return self._merge.paused()

@@ -1,11 +1,11 @@
 """The topic that lists commits, with one partition: it can be followed as it grows, and searched."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Generic, TypeVar
 
 from slackwater.cdc.records.record import Record
-from slackwater.client.broker import Broker
+from slackwater.client.broker import Broker, Reader
 from slackwater.client.transaction import Place
 from slackwater.cuts.cut_log import RecordDecoder
 from slackwater.protocol import (
@@ -22,6 +22,7 @@ from slackwater.protocol.keys import cut_log_topic
 
 _PATIENCE_SECONDS = 60.0
 """How long to wait for a record that must exist."""
+_WAIT_SECONDS = 0.1
 
 _LOOK_BACK = 64
 """The number of offsets that are first searched for the newest entry: transaction markers take some, too."""
@@ -72,28 +73,13 @@ class Log(Generic[T]):
         Raises:
             UnavailableError: Existing records could not be read for a minute.
         """
-        for record in self.records(start, end):
+        for record in read_between(self._past, {self.place: (start, end)}, self._clock):
             if (entry := self._decode(record)) is not None:
                 yield entry
 
-    def records(self, start: int, end: int) -> Iterator[Record]:
-        """Yields the records between two offsets; raises like :meth:`entries`."""
-        self._past.reset()
-        if start >= end:
-            return
-        self._past.begin({self.place: start})
-        position, deadline = start, self._clock.monotonic() + _PATIENCE_SECONDS
-        while position < end:
-            portions = self._past.read(0.1)
-            if not portions and self._clock.monotonic() > deadline:
-                hint = "an open Kafka transaction may hide records; try again in a minute"
-                raise UnavailableError(
-                    f"{self.place[0]} cannot be read beyond offset {position}, although it has records there",
-                    hint,
-                )
-            for portion in portions:
-                yield from (record for record in portion.records if (record.offset() or 0) < end)
-                position = max(position, portion.position)
+    def first(self, start: int, end: int) -> T | None:
+        """Returns the first entry between two offsets; raises like :meth:`entries`."""
+        return next(self.entries(start, end), None)
 
     def newest(self, end: int | None = None, *, is_wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
         """Returns the newest wanted entry, behind some that precede it; empty if there is none.
@@ -136,6 +122,42 @@ class Log(Generic[T]):
         """Frees connections."""
         self._tail.close()
         self._past.close()
+
+
+def read_between(reader: Reader, spans: Mapping[Place, tuple[int, int]], clock: Clock) -> Iterator[Record]:
+    """Yields the records of partitions between two offsets of each, which exist.
+
+    Args:
+        reader: What it read before is read no longer.
+        spans: By partition.
+        clock: Measures the deadline.
+
+    Raises:
+        UnavailableError: The next records could not be read for a minute.
+    """
+    reader.reset()
+    positions = {place: start for place, (start, end) in spans.items() if start < end}
+    reader.begin(positions)
+    deadline = clock.monotonic() + _PATIENCE_SECONDS
+    while positions:
+        portions = reader.read(_WAIT_SECONDS)
+        if portions:
+            deadline = clock.monotonic() + _PATIENCE_SECONDS
+        elif clock.monotonic() > deadline:
+            (topic, number), position = next(iter(positions.items()))
+            raise UnavailableError(
+                f"{topic}/{number} cannot be read beyond offset {position}, although it has records there",
+                "an open Kafka transaction may hide records; try again in a minute",
+            )
+        for place, records, position in portions:
+            if place not in positions:
+                continue
+            end = spans[place][1]
+            yield from (record for record in records if (record.offset() or 0) < end)
+            positions[place] = position
+            if position >= end:
+                del positions[place]
+    reader.reset()
 
 
 def commit_log(broker: Broker, topic: str, clock: Clock) -> Log[PlacedCommit]:

@@ -56,7 +56,7 @@ class OutputMerge:
     ) -> None:
         self._topics = topics
         self._share = share
-        self._queues = PartitionQueues(max_bytes)
+        self.queues = PartitionQueues(max_bytes)
         self._lanes = {lane: position.log_offset for lane, position in sorted(lanes.items())}
         self._expected: deque[_Expected] = deque()
 
@@ -82,21 +82,13 @@ class OutputMerge:
         }
         lanes = [lane for lane, log_offset in self._lanes.items() if log_offset <= placed.offset]
         for of_lanes, found in divide(self._share, ranges, lanes):
-            start = self._queues.start
+            start = self.queues.start
             parts = [(place, start(place, first), first, end) for place, (first, end) in found.items()]
             self._expected.append(_Expected(placed, of_lanes, parts))
 
-    def take_starts(self) -> dict[Place, int]:
-        """See :class:`PartitionQueues`."""
-        return self._queues.take_starts()
-
-    def add(self, place: Place, records: Sequence[Record], position: int) -> None:
-        """See :class:`PartitionQueues`."""
-        self._queues.add(place, records, position)
-
     def paused(self) -> frozenset[Place]:
         """See :class:`PartitionQueues`."""
-        return self._queues.paused(self._expected[0].missing if self._expected else ())
+        return self.queues.paused(self._expected[0].missing if self._expected else ())
 
     def next(self) -> Piece | None:
         """Returns the next transaction, or stretch of one; None: more has to be read."""
@@ -104,7 +96,7 @@ class OutputMerge:
             return None
         front = self._expected[0]
         is_whole = front.is_whole
-        if not (is_whole or front.is_open or self._queues.is_overfull()):
+        if not (is_whole or front.is_open or self.queues.is_overfull()):
             return None
         records: list[Record] = []
         for _, queue, first, end in front.parts:

@@ -11,7 +11,7 @@ from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker
 from slackwater.client.errors import StateNotKeptError
 from slackwater.client.kafka import KafkaBroker
-from slackwater.client.log import Log, commit_log
+from slackwater.client.log import Log, commit_log, read_between
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
@@ -33,20 +33,16 @@ from slackwater.protocol import (
     ProgressRecord,
     SystemClock,
     TopicState,
-    UnavailableError,
     decode_progress_record,
     epoch_ms,
     from_epoch_ms,
     lease_record_key,
 )
-from slackwater.protocol.commit_lookup import PlacedCommit, RecordFrom, first_reached, has_reached_lsn
+from slackwater.protocol.commit_lookup import PlacedCommit, first_reached, has_reached_lsn
 from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
 
-_READ_SECONDS = 0.2
 _MAX_BYTES: Final = 64 << 20
 _SHOWN: Final = 100
-_PATIENCE_SECONDS = 60.0
-"""How long to wait for records that must exist."""
 _RECENT_COMMITS: Final = 8192
 """How many of the last offsets of the commit topic are searched for batches at whose ends views may be read.
 A batch takes two offsets, so this covers ten minutes at seven batches a second."""
@@ -197,7 +193,7 @@ class TopicOutput:
         if seen is None:
             return None
         kept_since = self._kept_since(progress, views)
-        with closing(commit_log(self._broker, commit_topic(views[0]), self._clock)) as log:
+        with closing(self._commits(views)) as log:
             low, end = _commit_bounds(log, progress)
             found = log.entries(max(low, end - _RECENT_COMMITS), end)
             recent = [placed for placed in found if placed.position <= seen.position]
@@ -278,9 +274,9 @@ class TopicOutput:
         if seen is None or seen.position <= at:
             return newest
         kept_since = self._kept_since(progress, views)
-        with closing(commit_log(self._broker, commit_topic(views[0]), self._clock)) as log:
+        with closing(self._commits(views)) as log:
             low, end = _commit_bounds(log, progress)
-            first = first_reached(low, end, _record_from(log), has_reached_lsn(at))
+            first = first_reached(low, end, log.first, has_reached_lsn(at))
             if first is None:
                 return newest
             begins = _begin_of(next(log.entries(low, end)))
@@ -338,37 +334,23 @@ class TopicOutput:
     def _published(
         self, progress: ProgressRecord, views: Iterable[str], after: CommitPosition, until: CommitPosition
     ) -> int:
-        log = commit_log(self._broker, commit_topic(next(iter(views))), self._clock)
-        try:
+        with closing(self._commits(views)) as log:
             low, end = _commit_bounds(log, progress)
-            first = first_reached(low, end, _record_from(log), has_reached_lsn(after))
+            first = first_reached(low, end, log.first, has_reached_lsn(after))
             found = log.entries(low if first is None else first.offset, end)
             return counts_of((p for p in found if after < p.position <= until), views)
-        finally:
-            log.close()
+
+    def _commits(self, views: Iterable[str]) -> Log[PlacedCommit]:
+        """Returns the commit records of the views, which the commit topic of each of them has."""
+        return commit_log(self._broker, commit_topic(next(iter(views))), self._clock)
 
     def _fold(self, folded: Mapping[str, FoldedView], starts: Ends, ends: Ends) -> int:
         """Reads documents between offsets; returns how many there were."""
-        left = {place: end for place, end in ends.items() if starts.get(place, 0) < end}
-        self._reader.reset()
-        self._reader.begin({place: starts.get(place, 0) for place in left})
+        spans = {place: (starts.get(place, 0), end) for place, end in ends.items()}
         count = 0
-        deadline = self._clock.monotonic() + _PATIENCE_SECONDS
-        while left:
-            if portions := self._reader.read(_READ_SECONDS):
-                deadline = self._clock.monotonic() + _PATIENCE_SECONDS
-            elif self._clock.monotonic() > deadline:
-                place, end = next(iter(left.items()))
-                hint = "an open Kafka transaction may hide records; try again in a minute"
-                raise UnavailableError(f"{place[0]}/{place[1]} cannot be read up to offset {end}", hint)
-            for place, records, position in portions:
-                for record in records:
-                    if (record.offset() or 0) < ends[place]:
-                        folded[place[0]].add(record.key() or b"", record.value())
-                        count += 1
-                if place in left and position >= left[place]:
-                    del left[place]
-        self._reader.reset()
+        for record in read_between(self._reader, spans, self._clock):
+            folded[record.topic() or ""].add(record.key() or b"", record.value())
+            count += 1
         return count
 
 
@@ -402,7 +384,3 @@ def _registered(record: Record) -> PipelineEntry | None:
 def _decode(record: Record) -> ProgressRecord | None:
     value = record.value()
     return None if value is None else decode_progress_record(value)
-
-
-def _record_from(log: Log[PlacedCommit]) -> RecordFrom:
-    return lambda start, end: next(log.entries(start, end), None)
