@@ -18,8 +18,7 @@ from slackwater.client.errors import (
 )
 from slackwater.client.inputs import ChangeTopics, OutputTopics, PipelineViews
 from slackwater.client.leases import end_lease, find_lease, open_leases, renew_lease, take_lease
-from slackwater.client.producer import TransactionalProducer
-from slackwater.client.producer_transaction import ProducerTransaction
+from slackwater.client.producer import ProducerTransaction, TransactionalProducer
 from slackwater.client.shares import ByPartition, ByUnit, Everything, Share
 from slackwater.client.snapshot import (
     OfOneSource,
