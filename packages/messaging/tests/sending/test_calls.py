@@ -31,8 +31,8 @@ from slackwater_messaging import (
     SenderSettings,
 )
 from slackwater_messaging.sending import MessageId, Outcome, SavedMessage
-from slackwater_messaging.sending.indoubt import decide, is_committed
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
+from slackwater_messaging.sending.prepared import is_committed
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 AWAY = UnavailableError("away")
@@ -238,7 +238,8 @@ def prepared(producer: SenderProducer, calls: Calls, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sender, "_producer", producer)
     module = "slackwater_messaging.sending.prepared"
     monkeypatch.setattr(f"{module}.ensure_compacted_topic", lambda *_: None)
-    monkeypatch.setattr(f"{module}.decide", lambda *_: calls("decide", {}))
+    monkeypatch.setattr(f"{module}.autocommit", lambda _: nullcontext())
+    monkeypatch.setattr(f"{module}.find_prepared", lambda *_: calls("look", []))
     monkeypatch.setattr(f"{module}.finish", lambda *_, is_commit: calls("finish" if is_commit else "undo"))
     return sender
 
@@ -248,7 +249,7 @@ def test_the_name_is_taken_over_before_anything_in_doubt_is_decided(
 ) -> None:
     send(prepared, database)
     assert calls.log == [
-        *("new", "open", "decide", "begin database", "begin", "send", "send", "arrive"),
+        *("new", "open", "look", "begin database", "begin", "send", "send", "arrive"),
         *("prepare", "commit database", "commit", "finish"),
     ]
     calls.log.clear()
@@ -268,7 +269,7 @@ def test_after_any_failure_what_is_in_doubt_is_decided_first(
     calls.log.clear()
     send(prepared, database)
     first = calls.log[: calls.log.index("begin database")]
-    assert first[-2:] == ["open", "decide"]
+    assert first[-2:] == ["open", "look"]
 
 
 @pytest.mark.parametrize("is_done", [True, False])
@@ -294,24 +295,23 @@ def test_a_commit_without_an_answer_is_decided_after_the_name_was_taken_over(
 
 
 def test_a_decision_about_what_was_left_waits_while_a_kafka_transaction_is_open(
-    producer: SenderProducer, database: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch
+    prepared: PreparedSender, database: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    module = "slackwater_messaging.sending.indoubt"
+    module = "slackwater_messaging.sending.prepared"
     left = [SimpleNamespace(gid="a"), SimpleNamespace(gid="b")]
 
     def is_committed(_: object, name: str, gid: str, patience: timedelta) -> bool:
         asked.append((name, gid, patience))
         return gid == "a"
 
-    monkeypatch.setattr(f"{module}.autocommit", lambda _: nullcontext())
     monkeypatch.setattr(f"{module}.find_prepared", lambda *_: left)
     monkeypatch.setattr(f"{module}.is_committed", is_committed)
     monkeypatch.setattr(f"{module}.finish", lambda _, gid, is_commit: calls(f"{gid} {is_commit}"))
-    assert decide(database, producer) == {"a": Outcome.COMMITTED, "b": Outcome.ROLLED_BACK}
+    assert prepared.recover(database) == {"a": Outcome.COMMITTED, "b": Outcome.ROLLED_BACK}
     patience = SenderSettings().patience
     assert asked == [("shop-1", "a", patience), ("shop-1", "b", patience)]
-    assert calls.log == ["a True", "b False"]
+    assert calls.log == ["new", "open", "a True", "b False"]
 
 
 @pytest.mark.parametrize(("outcomes", "is_done"), [([b"a", b"b"], True), ([b"b", b"a"], False), ([], False)])

@@ -216,6 +216,8 @@ def test_without_its_outcomes_nobody_decides(world: World) -> None:
     admin.delete_topics([topic])[topic].result(60)
     with pytest.raises(StateError, match="does not exist"):
         resolve(world.connection, world.kafka, world.name)
+    with prepared(world) as sender, pytest.raises(StateError, match="does not exist"):
+        do(world, sender, 2)
     assert left(world) == [gid]
     world.connection.execute(f"ROLLBACK PREPARED '{gid}'".encode())
 

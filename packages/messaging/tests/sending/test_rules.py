@@ -36,7 +36,7 @@ from slackwater_messaging import (
     SenderSettings,
 )
 from slackwater_messaging.sending import HEADER_MESSAGE, MessageId, Recovery, SavedMessage, find_prepared
-from slackwater_messaging.sending.indoubt import finish
+from slackwater_messaging.sending.prepared import finish
 from slackwater_messaging.sending.transaction import Sender, SendingTransaction
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
@@ -309,6 +309,7 @@ def test_what_the_database_has_not_prepared_is_not_committed_by_kafka(
 ) -> None:
     sender = over(kafka, PreparedSender(KAFKA, "shop-1"), monkeypatch)
     monkeypatch.setattr(sender, "_is_settled", True)
+    monkeypatch.setattr(sender, "_has_topic", True)
     database.prepared = answer
     with pytest.raises(StateError, match=f"did not prepare the transaction, but answered {answer}"):
         send(sender, database, "1")

@@ -3,19 +3,20 @@
 from slackwater_messaging.message import HEADER_MESSAGE, MessageId
 from slackwater_messaging.sending.captured import CapturedOutbox, CaptureRelay
 from slackwater_messaging.sending.chained import ChainedSender, CommitOrder
-from slackwater_messaging.sending.indoubt import (
-    Outcome,
-    PreparedTransaction,
-    find_prepared,
-    is_committed,
-    resolve,
-)
 from slackwater_messaging.sending.kafka import SenderSettings
 from slackwater_messaging.sending.listener import DeliveryListener
 from slackwater_messaging.sending.outbox import Outbox, SavedMessage
 from slackwater_messaging.sending.polling import PollingRelay, RelaySettings
 from slackwater_messaging.sending.pool import SenderPool
-from slackwater_messaging.sending.prepared import InDoubtError, PreparedSender
+from slackwater_messaging.sending.prepared import (
+    InDoubtError,
+    Outcome,
+    PreparedSender,
+    PreparedTransaction,
+    find_prepared,
+    is_committed,
+    resolve,
+)
 from slackwater_messaging.sending.saved import ProvenSender, Recovery, SavedSender
 from slackwater_messaging.sending.transaction import (
     HalfCommittedError,

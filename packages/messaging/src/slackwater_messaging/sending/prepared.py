@@ -1,39 +1,61 @@
 """Way 6, last resource commit: the database prepares, Kafka commits, and then the database commits.
 
-Kafka's commit decides. An outcome record in the same Kafka transaction names the prepared transaction, so
-after a crash the topic of these records shows the outcome.
+Kafka's commit decides. An outcome record in the same Kafka transaction names the prepared transaction. The
+newest record in the sender's topic of outcomes therefore names the newest transaction that Kafka has
+committed for it. A sender has one transaction at a time, so a prepared transaction was committed if and only
+if that record names it.
 """
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 import psycopg
 from psycopg import sql
 
-from slackwater.protocol import ConfigError, SlackwaterError, StateError, UnavailableError
+from slackwater.protocol import ConfigError, KafkaSettings, SlackwaterError, StateError, UnavailableError
 from slackwater.protocol.keys import outcome_topic
 from slackwater_messaging.database import Database, autocommit, check_whole, database_transaction
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.indoubt import (
-    Outcome,
-    decide,
-    find_prepared,
-    finish,
-    gid_of,
-    is_committed,
-    outcome_record,
-)
-from slackwater_messaging.sending.transaction import (
-    Sender,
-    SendingTransaction,
-    SendStep,
-)
-from slackwater_messaging.topics import ensure_compacted_topic
+from slackwater_messaging.sending.kafka import SenderSettings
+from slackwater_messaging.sending.transaction import Sender, SendingTransaction, SendStep
+from slackwater_messaging.topics import ensure_compacted_topic, topic_reader
 
 _PREPARED: Final = "PREPARE TRANSACTION"
 _PREPARE: Final = "PREPARE TRANSACTION {}"
+_ANSWER: Final = timedelta(seconds=30)
+_PREFIX: Final = "slackwater"
+_FIND: Final = """
+SELECT gid, prepared, owner, database = current_database(), database FROM pg_prepared_xacts ORDER BY prepared
+"""
+
+
+class Outcome(StrEnum):
+    """The decision about a prepared transaction."""
+
+    COMMITTED = "committed"
+    """Its messages are visible in Kafka."""
+    ROLLED_BACK = "rolled back"
+    """Its messages are not visible in Kafka, and never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A transaction that the database keeps, with its locks, until it is committed or rolled back."""
+
+    gid: str
+    sender: str | None
+    """The name of the sender; None: the transaction does not belong to a sender."""
+    prepared_at: datetime
+    owner: str
+    """The database user who may decide about it, besides superusers."""
+    database: str
+    is_here: bool
+    """Whether it belongs to the connection's database, which is required for a decision."""
 
 
 class InDoubtError(UnavailableError):
@@ -72,6 +94,9 @@ class PreparedSender(Sender):
     def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
         if not self._is_settled:
             self._recover(connection)
+        if not self._has_topic:
+            ensure_compacted_topic(self._producer.kafka, outcome_topic(self.name))
+            self._has_topic = True
         sending, gid = SendingTransaction(connection), gid_of(self.name, uuid.uuid4().hex)
         try:
             with database_transaction(connection):
@@ -110,17 +135,23 @@ class PreparedSender(Sender):
 
     def _recover(self, connection: Database) -> dict[str, Outcome]:
         self._is_settled = False
-        if not self._has_topic:
-            ensure_compacted_topic(self._producer.kafka, outcome_topic(self.name))
-            self._has_topic = True
         self._producer.open()
-        decided = decide(connection, self._producer)
+        with autocommit(connection):
+            left = find_prepared(connection, self.name)
+        decided: dict[str, Outcome] = {}
+        for each in left:
+            done = self._is_committed(each.gid)
+            decided[each.gid] = Outcome.COMMITTED if done else Outcome.ROLLED_BACK
+            finish(connection, each.gid, is_commit=done)
         self._is_settled = True
         return decided
 
+    def _is_committed(self, gid: str) -> bool:
+        return is_committed(self._producer.kafka, self.name, gid, self._settings.patience)
+
     def _write(self, messages: list[Message], gid: str) -> None:
-        records = [*messages, outcome_record(self.name, gid)]
-        self._producer.write((message, None) for message in records)
+        outcome = Message(topic=outcome_topic(self.name), key=self.name.encode(), value=gid.encode())
+        self._producer.write((message, None) for message in (*messages, outcome))
         self._probe(SendStep.PRODUCED)
         self._is_settled = False
 
@@ -149,8 +180,7 @@ class PreparedSender(Sender):
         except SlackwaterError as error:
             try:
                 self._producer.open()
-                producer = self._producer
-                if not is_committed(producer.kafka, self.name, gid, producer.settings.patience):
+                if not self._is_committed(gid):
                     return error
             except SlackwaterError as later:
                 raise InDoubtError(str(later), gid) from error
@@ -162,6 +192,65 @@ class PreparedSender(Sender):
             raise failed
         self._probe(SendStep.DATABASE_COMMITTED)
         self._is_settled = True
+
+
+def gid_of(sender: str, unique: str) -> str:
+    """Returns the name under which the database keeps a prepared transaction."""
+    return f"{_PREFIX}:{sender}:{unique}"
+
+
+def sender_of(gid: str) -> str | None:
+    """Returns the sender of a prepared transaction; None if it does not belong to a sender."""
+    prefix, _, rest = gid.partition(":")
+    sender, colon, _ = rest.rpartition(":")
+    return sender if prefix == _PREFIX and colon and sender else None
+
+
+def find_prepared(connection: Database, sender: str | None = None) -> list[PreparedTransaction]:
+    """Returns the server's prepared transactions, oldest first; for a sender, those that it can decide."""
+    found = [
+        PreparedTransaction(gid, sender_of(gid), prepared, owner, database, is_here)
+        for gid, prepared, owner, is_here, database in connection.execute(_FIND)
+    ]
+    return [each for each in found if sender is None or (each.sender == sender and each.is_here)]
+
+
+def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelta | None = None) -> bool:
+    """Returns whether the newest outcome record names a transaction. Final after a takeover of the sender.
+
+    Args:
+        kafka: The brokers.
+        sender: The sender's name.
+        gid: The transaction.
+        patience: How long to wait for an open Kafka transaction of the sender. None: do not wait, because
+            there is none once the sender's name was taken over.
+
+    Raises:
+        StateError: The sender's topic of outcomes no longer exists, so the outcome is not known.
+        UnavailableError: Kafka does not answer.
+    """
+    with topic_reader(kafka, patience or _ANSWER) as reader:
+        newest = reader.newest(reader.places(outcome_topic(sender))[0], waits=patience is not None)
+    return [record.value() for record in newest] == [gid.encode()]
+
+
+def resolve(
+    connection: Database, kafka: KafkaSettings, sender: str, settings: SenderSettings | None = None
+) -> dict[str, Outcome]:
+    """Commits or rolls back the transactions that a sender has left prepared; see its ``recover``.
+
+    Kafka fences a process that still uses the name. That process rolls back, or finds its transaction
+    decided.
+    """
+    with PreparedSender(kafka, sender, settings=settings) as one:
+        return one.recover(connection)
+
+
+def finish(connection: Database, gid: str, *, is_commit: bool) -> None:
+    """Commits or rolls back a prepared transaction, unless another process has done so."""
+    form = "COMMIT PREPARED {}" if is_commit else "ROLLBACK PREPARED {}"
+    with autocommit(connection), suppress(psycopg.errors.UndefinedObject):
+        connection.execute(sql.SQL(form).format(sql.Literal(gid)))
 
 
 def _explain(error: BaseException) -> None:
