@@ -23,8 +23,8 @@ import pytest
 from slackwater.dev import DevStack
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_lab.topics import read_to_end
+from slackwater_messaging import SendStep
 from slackwater_messaging.receiving import ReceiverStep
-from slackwater_messaging.sending import SendStep
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

@@ -43,11 +43,12 @@ from slackwater_messaging import (
     SavedSender,
     SenderPool,
     SenderSettings,
+    SendProbe,
+    SendStep,
     audit_messages,
     id_finder,
 )
 from slackwater_messaging.receiving import Receiver, TableInbox, TransactionalProcessor
-from slackwater_messaging.sending import SendProbe, SendStep
 from slackwater_messaging.sending.transaction import no_probe
 
 pytestmark = pytest.mark.integration

@@ -17,9 +17,8 @@ from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
 from slackwater_lab.messaging.receiving.crash import SOON
 from slackwater_lab.probes import At
 from slackwater_lab.topics import make_topics, read_to_end
-from slackwater_messaging import CapturedOutbox, CaptureRelay, Message, SenderSettings
+from slackwater_messaging import CapturedOutbox, CaptureRelay, Message, MessageId, SenderSettings, SendStep
 from slackwater_messaging.receiving import ReceivedMessage, TransactionalProcessor
-from slackwater_messaging.sending import MessageId, SendStep
 from slackwater_messaging.sending.kafka import BatchProducer
 from slackwater_messaging.sending.outbox import SavedMessage
 

@@ -17,8 +17,8 @@ from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover
 from slackwater_lab.messaging.sending.judge import SendVerdict
 from slackwater_lab.messaging.sending.service import MESSAGES
 from slackwater_lab.messaging.sending.ways import WAYS
+from slackwater_messaging import SendStep
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
-from slackwater_messaging.sending import SendStep
 
 _Trial = tuple[str, Callable[[], "Cell"]]
 """Place, and what finds out."""

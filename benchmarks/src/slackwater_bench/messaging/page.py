@@ -11,8 +11,8 @@ from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.receiving.crash import Fault as ReceiveFault
 from slackwater_lab.messaging.sending.faults import Fault as SendFault
 from slackwater_lab.messaging.sending.service import BUSINESS
+from slackwater_messaging import SendStep
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
-from slackwater_messaging.sending import SendStep
 
 BEGIN: Final = "<!-- The comparison: written by `python -m slackwater_bench page`; do not edit. -->"
 END: Final = "<!-- End of the comparison. -->"

@@ -18,8 +18,9 @@ from slackwater_messaging import (
     PreparedSender,
     ProvenSender,
     SavedSender,
+    SendProbe,
+    SendStep,
 )
-from slackwater_messaging.sending import SendProbe, SendStep
 from slackwater_messaging.sending.transaction import no_probe
 
 pytestmark = pytest.mark.integration

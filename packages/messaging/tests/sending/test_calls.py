@@ -24,13 +24,15 @@ from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
     Message,
+    MessageId,
     Outbox,
+    Outcome,
     PollingRelay,
     PreparedSender,
+    SavedMessage,
     SavedSender,
     SenderSettings,
 )
-from slackwater_messaging.sending import MessageId, Outcome, SavedMessage
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
 from slackwater_messaging.sending.prepared import is_committed
 

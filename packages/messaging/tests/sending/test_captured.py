@@ -18,8 +18,8 @@ from slackwater.protocol.keys import HEADER_COMMIT_LSN
 from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
+from slackwater_messaging import HEADER_MESSAGE, CapturedOutbox, CaptureRelay, SendStep
 from slackwater_messaging.message import header_of
-from slackwater_messaging.sending import HEADER_MESSAGE, CapturedOutbox, CaptureRelay, SendStep
 
 pytestmark = pytest.mark.integration
 TABLE = "public.outbox"

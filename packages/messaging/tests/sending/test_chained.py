@@ -10,11 +10,11 @@ import pytest
 from slackwater.protocol import ConfigError, StateError
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message
-from slackwater_messaging.sending import (
+from slackwater_messaging import (
     ChainedSender,
     CommitOrder,
     HalfCommittedError,
+    Message,
     SendStep,
 )
 

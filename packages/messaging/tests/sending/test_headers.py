@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.protocol import ConfigError
+from slackwater_messaging import MessageId, Outbox
 from slackwater_messaging.message import decode_headers, encode_headers, header_of, microseconds
-from slackwater_messaging.sending import MessageId, Outbox
 from slackwater_messaging.sending.prepared import gid_of, sender_of
 from slackwater_messaging.sending.transaction import check_name
 

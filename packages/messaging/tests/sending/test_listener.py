@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from slackwater.protocol import ConfigError, KafkaSettings, UnavailableError
 from slackwater_lab.probes import At
+from slackwater_messaging import DeliveryListener, MessageId, Outbox, SendStep
 from slackwater_messaging.message import Place
-from slackwater_messaging.sending import DeliveryListener, MessageId, Outbox, SendStep
 
 Refused = UnavailableError
 

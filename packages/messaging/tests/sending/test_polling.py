@@ -15,16 +15,16 @@ import pytest
 from slackwater.protocol import ConfigError, KafkaSettings, UnavailableError
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message
-from slackwater_messaging.message import header_of
-from slackwater_messaging.sending import (
+from slackwater_messaging import (
     HEADER_MESSAGE,
+    Message,
     MessageId,
     Outbox,
     PollingRelay,
     RelaySettings,
     SendStep,
 )
+from slackwater_messaging.message import header_of
 from slackwater_messaging.sending.outbox import LANES
 
 pytestmark = pytest.mark.integration

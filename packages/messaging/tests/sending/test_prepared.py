@@ -13,9 +13,9 @@ from slackwater.protocol import ConfigError, StateError, UnavailableError
 from slackwater.protocol.keys import outcome_topic
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message
-from slackwater_messaging.sending import (
+from slackwater_messaging import (
     InDoubtError,
+    Message,
     Outcome,
     PreparedSender,
     SenderSettings,

@@ -22,20 +22,24 @@ from slackwater.protocol import (
     epoch_ms,
 )
 from slackwater_messaging import (
+    HEADER_MESSAGE,
     CapturedOutbox,
     ChainedSender,
     CommitOrder,
     HalfCommittedError,
     Message,
+    MessageId,
     Outbox,
     PollingRelay,
     PreparedSender,
     ProvenSender,
+    Recovery,
+    SavedMessage,
     SavedSender,
     SenderPool,
     SenderSettings,
+    find_prepared,
 )
-from slackwater_messaging.sending import HEADER_MESSAGE, MessageId, Recovery, SavedMessage, find_prepared
 from slackwater_messaging.sending.prepared import finish
 from slackwater_messaging.sending.transaction import Sender, SendingTransaction
 

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message
-from slackwater_messaging.sending import (
+from slackwater_messaging import (
     DeliveryListener,
+    Message,
     ProvenSender,
     Recovery,
     SavedSender,

@@ -22,8 +22,10 @@ from slackwater_messaging import (
     ProvenSender,
     SavedSender,
     SenderPool,
+    SendProbe,
+    SendStep,
+    find_prepared,
 )
-from slackwater_messaging.sending import SendProbe, SendStep, find_prepared
 from slackwater_messaging.sending.transaction import no_probe
 
 pytestmark = pytest.mark.integration

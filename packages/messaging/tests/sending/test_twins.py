@@ -8,7 +8,7 @@ import pytest
 
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging.sending import (
+from slackwater_messaging import (
     PollingRelay,
     PreparedSender,
     Recovery,

@@ -15,8 +15,7 @@ from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.protocol import SystemClock
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message, PollingRelay, PreparedSender
-from slackwater_messaging.sending import SenderSettings, SendStep
+from slackwater_messaging import Message, PollingRelay, PreparedSender, SenderSettings, SendStep
 from slackwater_messaging.sending.kafka import SenderProducer
 
 pytestmark = pytest.mark.integration

@@ -27,8 +27,7 @@ from slackwater_lab.messaging.sending.service import Business, Order
 from slackwater_lab.messaging.sending.ways import WAYS, Delivery
 from slackwater_lab.probes import At
 from slackwater_lab.watching import wait_until
-from slackwater_messaging import ChainedSender, SenderSettings
-from slackwater_messaging.sending import SendStep
+from slackwater_messaging import ChainedSender, SenderSettings, SendStep
 
 SOON: Final[Mapping[str, str]] = MappingProxyType(
     {

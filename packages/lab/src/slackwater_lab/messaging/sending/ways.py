@@ -27,13 +27,13 @@ from slackwater_lab.messaging.sending.service import (
     Send,
     make_business_table,
 )
-from slackwater_messaging import Message
-from slackwater_messaging.sending import (
+from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
     ChainedSender,
     CommitOrder,
     DeliveryListener,
+    Message,
     Outbox,
     PollingRelay,
     PreparedSender,

@@ -9,8 +9,7 @@ from confluent_kafka import Message as Record
 
 from slackwater.protocol import KafkaSettings
 from slackwater_lab.topics import make_topics, read_to_end
-from slackwater_messaging import Message
-from slackwater_messaging.sending import Outbox
+from slackwater_messaging import Message, Outbox
 
 
 @dataclass

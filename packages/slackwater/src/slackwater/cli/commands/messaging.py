@@ -11,8 +11,16 @@ from slackwater.command.invocation import Command, kafka_settings, setting, star
 from slackwater.command.output import Output, ago, json_option
 from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock, epoch_ms
 from slackwater.settings.errors import CommandConfigError
-from slackwater_messaging import AuditReport, AuditWindow, audit_messages, id_finder
-from slackwater_messaging.sending import PreparedTransaction, find_prepared, is_committed, resolve
+from slackwater_messaging import (
+    AuditReport,
+    AuditWindow,
+    PreparedTransaction,
+    audit_messages,
+    find_prepared,
+    id_finder,
+    is_committed,
+    resolve,
+)
 
 _SHOWN = 20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
