@@ -22,27 +22,10 @@ from slackwater.protocol import (
     decode_commit_record,
     decode_progress_record,
 )
+from slackwater_lab.fakes.broker import MemoryRecord
 
 MakeBatch = Callable[..., DocumentBatch]
 Produced = tuple[str, bytes | None, bytes | None, Headers]
-
-
-class DeliveredMessage:
-    def __init__(self, partition: int, offset: int, key: bytes | None = None, size: int = 0) -> None:
-        self._place = partition, offset
-        self._record = key, b"x" * size
-
-    def key(self) -> bytes | None:
-        return self._record[0]
-
-    def value(self) -> bytes:
-        return self._record[1]
-
-    def partition(self) -> int:
-        return self._place[0]
-
-    def offset(self) -> int:
-        return self._place[1]
 
 
 class FakeProducer:
@@ -84,11 +67,11 @@ class FakeProducer:
     def flush(self, *how: Any) -> None:
         self.calls.append("flush")
         for report, partition in self._due:
-            report(None, DeliveredMessage(partition, self._ends[partition]))
+            report(None, MemoryRecord(("", partition), self._ends[partition], None, None))
             self._ends[partition] += 1
         self._due.clear()
         for report, key, size in self._refused:
-            report(self._refuses[key], DeliveredMessage(0, -1, key, size))
+            report(self._refuses[key], MemoryRecord(("", 0), -1, key, b"x" * size))
 
     def commit(self) -> None:
         self.calls.append("commit")

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka import Message as Record
 
+from slackwater.cdc.records.record import Record
 from slackwater.kafka.retry import ABSENT_CODES, is_transient
-from slackwater.kafka.transactions import DeliveredRecord, KafkaTransactions, is_fenced
+from slackwater.kafka.transactions import KafkaTransactions, is_fenced
 from slackwater.protocol import (
     ConfigError,
     KafkaSettings,
@@ -106,7 +106,7 @@ class MessageTransactions(KafkaTransactions):
             self.check()
             raise failure("writing messages", self.undelivered)
 
-    def _report(self, error: KafkaError | None, _: DeliveredRecord) -> None:
+    def _report(self, error: KafkaError | None, _: Record) -> None:
         self.undelivered = self.undelivered or error
 
     def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:

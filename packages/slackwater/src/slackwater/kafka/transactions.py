@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from slackwater.cdc.records.record import Record
 from slackwater.protocol import KafkaSettings, OffsetRange, SlackwaterError
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -42,27 +43,7 @@ def is_fenced(error: KafkaError) -> bool:
     return error.code() in _FENCED
 
 
-class DeliveredRecord(Protocol):
-    """The part of ``confluent_kafka.Message`` that a delivery report uses."""
-
-    def partition(self) -> int | None:
-        """Returns the number of the partition."""
-        ...
-
-    def offset(self) -> int | None:
-        """Returns the place in the partition."""
-        ...
-
-    def key(self) -> bytes | None:
-        """Returns the key."""
-        ...
-
-    def value(self) -> bytes | None:
-        """Returns the value."""
-        ...
-
-
-DeliveryReport = Callable[[KafkaError | None, DeliveredRecord], None]
+DeliveryReport = Callable[[KafkaError | None, Record], None]
 """Called with an error, or with the place at which a record was written."""
 
 
@@ -140,7 +121,7 @@ class DeliveredOffsets:
         self.largest_failed: tuple[int, bytes | None] | None = None
         """Bytes of the value, and key, of a record that failed for the same reason as the first one."""
 
-    def report(self, error: KafkaError | None, message: DeliveredRecord) -> None:
+    def report(self, error: KafkaError | None, message: Record) -> None:
         """The ``on_delivery`` callback. Never raises."""
         partition, offset = message.partition(), message.offset()
         if error is not None or partition is None or offset is None:
@@ -157,7 +138,7 @@ class DeliveredOffsets:
             elif offset < seen[1]:
                 seen[1] = offset
 
-    def _failed(self, error: KafkaError | None, message: DeliveredRecord) -> None:
+    def _failed(self, error: KafkaError | None, message: Record) -> None:
         self.first_error = self.first_error or error
         if error is None or self.first_error is None or error.code() != self.first_error.code():
             return
