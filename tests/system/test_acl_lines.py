@@ -39,7 +39,7 @@ from slackwater.client import (
 )
 from slackwater.client.inputs import Inputs
 from slackwater.client.shares import Share
-from slackwater.client.topic_switch import switch_topics, topics_of_readers
+from slackwater.client.topic_views import TopicReaders
 from slackwater.cuts import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog, LeaseLog
 from slackwater.pipeline import load_pipeline
 from slackwater.pipeline.leases import LeaseHolder
@@ -223,9 +223,9 @@ def member_that_follows(world: World) -> Trial:
     topics = {1: f"{base}.one", 2: f"{base}_v2.one"}
 
     def work() -> None:
-        switch_topics(world.plain, base, 1, {"one": topics[1]})
+        TopicReaders(world.plain, base).switch(base, 1, {"one": topics[1]})
         read(world.kafka, PipelineViews(base, "one"), group, seconds=world.patience)
-        switch_topics(world.plain, f"{base}.v2", 2, {"one": topics[2]})
+        TopicReaders(world.plain, base).switch(f"{base}.v2", 2, {"one": topics[2]})
         read(world.kafka, PipelineViews(base, "one"), group, seconds=world.patience)
 
     rights = consumer_rights([*topics.values(), *map(commit_topic, topics.values())], group)
@@ -334,10 +334,10 @@ def reader_with_a_lease(world: World) -> Trial:
 def reader_of_what_was_switched_to(world: World) -> Trial:
     base = two_revisions(world)
     topic, pipeline = f"{base}_v2.one", f"{base}.v2"
-    switch_topics(world.plain, pipeline, 2, {"one": topic})
+    TopicReaders(world.plain, pipeline).switch(pipeline, 2, {"one": topic})
 
     def work() -> None:
-        with closing(topics_of_readers(world.kafka, base)) as output:
+        with closing(TopicReaders(world.kafka, base).open_current()) as output:
             read_views([output], at=CommitPosition(1, 100))
 
     rights = reader_rights([topic], [commit_topic(topic)], [pipeline])
@@ -525,7 +525,9 @@ def operator_who_switches(world: World) -> Trial:
 
     def switch(pipeline: str, revision: int) -> None:
         patience = timedelta(seconds=min(world.patience, 5))
-        switch_topics(world.kafka, pipeline, revision, {"one": topics[revision]}, timeout=patience)
+        TopicReaders(world.kafka, pipeline).switch(
+            pipeline, revision, {"one": topics[revision]}, timeout=patience
+        )
 
     def work() -> None:
         switch(base, 1)

@@ -233,10 +233,7 @@ class Renamed(TopicOutput):
 
     def __init__(self, output: TopicOutput) -> None:
         self.__dict__.update(output.__dict__)
-
-    @property
-    def pipeline(self) -> str:
-        return "nobody"
+        self.pipeline = "nobody"
 
 
 @pytest.mark.full

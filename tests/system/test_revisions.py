@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from slackwater.client import PipelineViews, TransactionalConsumer
-from slackwater.client.topic_switch import newest_switch
+from slackwater.client.topic_views import TopicReaders
 from slackwater.dev import DevStack
 from slackwater.protocol import KafkaSettings, decode_commit_record
 from slackwater.protocol.keys import commit_topic
@@ -257,7 +257,7 @@ def test_a_chain_is_revised_and_a_consumer_gets_each_commit_once(place: Place) -
             for revised, key in (("sums", "sums=owner"), ("groups", "groups=accounts")):
                 told = place.command("revise", "rollout", revised, "--to", "2", "--key", key, "--yes")
                 assert f"{revised}.v2 at " in told
-            switch = newest_switch(place.kafka, "groups")
+            switch = TopicReaders(place.kafka, "groups").newest_switch()
             assert switch is not None
             assert switch.pipeline == "groups.v2"
             reader.read(lambda: len(reader.commits) > 5 and reader.commits[-1] > switch.commit_lsn)
@@ -354,7 +354,7 @@ def test_what_a_connector_lost_is_corrected_by_another_one_of_the_same_database(
         place.start_pipeline(corrected(place, "inv_again", 2))
         told = place.command("revise", "rollout", "totals", "--to", "2", "--key", "totals=owner", "--yes")
         sys.stdout.write(told)
-        lost = newest_switch(place.kafka, "totals")
+        lost = TopicReaders(place.kafka, "totals").newest_switch()
         assert lost is not None
         assert lost.pipeline == "totals.v2"
     last = place.write_one()

@@ -14,8 +14,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from slackwater.client.kafka import KafkaBroker, KafkaWriter
-from slackwater.client.lake_switch import switch_lake
-from slackwater.client.topic_switch import switch_topics
+from slackwater.client.lake_views import LakeReaders
+from slackwater.client.topic_views import TopicReaders
 from slackwater.outputs.lake import delta
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.protocol import KafkaSettings, LakeSettings
@@ -60,12 +60,12 @@ def main(kind: str, count: str, pipeline: str, revision: str, views: str, *place
         setattr(owner, name, dying(getattr(owner, name)))
     arguments = pipeline, int(revision), json.loads(views)
     if kind == "kafka":
-        switch_topics(KafkaSettings(place[0]), *arguments, timeout=now)
+        TopicReaders(KafkaSettings(place[0]), pipeline).switch(*arguments, timeout=now)
     else:
         options = dict(zip(("uri", "warehouse"), place[1:], strict=False))
         lake = LakeSettings(place=place[0], options={"type": "sql", **options} if options else {})
         tables = delta.DeltaLake(lake) if kind == "delta" else IcebergLake(lake)
-        switch_lake(tables, *arguments, timeout=now)
+        LakeReaders(tables, pipeline).switch(*arguments, timeout=now)
 
 
 if __name__ == "__main__":

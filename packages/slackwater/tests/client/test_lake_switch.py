@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from slackwater.client import NotVisibleError, read_views
-from slackwater.client.lake_switch import newest_lake_switch, switch_lake, tables_of_readers
-from slackwater.client.switched import Switched
-from slackwater.client.topic_switch import newest_switch
+from slackwater.client.lake_views import LakeReaders
+from slackwater.client.readers import Switched
+from slackwater.client.topic_views import TopicReaders
 from slackwater.dev import KafkaBroker
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
@@ -77,17 +77,17 @@ class World:
     def switch(self, revision: int, **options: Any) -> Switched:
         name = self.pipelines[revision].folder.name
         views = options.pop("views", self.views(name))
-        return switch_lake(self.tables, name, revision, views, timeout=NOW, **options)
+        return LakeReaders(self.tables, name).switch(name, revision, views, timeout=NOW, **options)
 
     def seen(self) -> tuple[str, int, int]:
         """Returns what a reader sees: the pipeline, its commit, and the value of the row."""
-        output = tables_of_readers(self.tables, self.name)
+        output = LakeReaders(self.tables, self.name).open_current()
         snapshot = read_views([output])
         ((document,),) = snapshot.documents.values()
         return output.pipeline, snapshot.position.lsn, json.loads(document)["value"]
 
     def newest(self) -> ReaderSwitch | None:
-        return newest_lake_switch(self.tables, self.name)
+        return LakeReaders(self.tables, self.name).newest_switch()
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -127,7 +127,8 @@ def test_of_two_who_switch_at_once_one_is_refused(world: World) -> None:
             replace = found.replace
 
             def after_the_other(rows: Any, properties: Properties) -> int:
-                switch_lake(other, f"{world.name}.v2", 2, world.views(f"{world.name}.v2"), timeout=NOW)
+                name = f"{world.name}.v2"
+                LakeReaders(other, name).switch(name, 2, world.views(name), timeout=NOW)
                 return replace(rows, properties)
 
             patch.setattr(found, "replace", after_the_other)
@@ -156,7 +157,7 @@ def test_a_switch_that_is_killed_at_any_step_has_happened_or_not(
                 output = f'topic = "{name}.{number}"'
                 made = publishing_pipeline(folder, view="one", output=output, servers=Servers(kafka))
                 opened.enter_context(made).publish({1: 1})
-            newest: Callable[[], ReaderSwitch | None] = lambda: newest_switch(kafka, name)  # noqa: E731
+            newest = TopicReaders(kafka, name).newest_switch
         else:
             world = World(kind, tmp_path / "lake", opened)
             name, place, newest = world.name, world.place, world.newest

@@ -19,8 +19,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from slackwater.client import NotVisibleError
-from slackwater.client.switched import Switched
-from slackwater.client.table_switch import LEDGER_VIEW, schemas_of_readers, switch_tables
+from slackwater.client.readers import Switched
+from slackwater.client.table_views import LEDGER_VIEW, schemas_of_readers, switch_tables
 from slackwater.dev import PostgresServer
 from slackwater.protocol import (
     CommitPosition,

@@ -20,8 +20,8 @@ from slackwater.client import (
     TransactionalConsumer,
     read_views,
 )
-from slackwater.client.switched import Switched
-from slackwater.client.topic_switch import newest_switch, switch_topics, topics_of_readers
+from slackwater.client.readers import Switched
+from slackwater.client.topic_views import TopicReaders
 from slackwater.client.transaction import LanePosition
 from slackwater.protocol import CommitPosition, ConfigError, OvertakenError, StateError
 from slackwater.protocol.keys import readers_topic
@@ -49,10 +49,8 @@ class Revisions:
             self.writers[revision].publish(("one", lsn % 4, revision), lsn=lsn)
 
     def switch(self, revision: int, *, accept_earlier: bool = False) -> Switched:
-        writer, kafka = self.writers[revision], self.world.kafka
-        return switch_topics(
-            kafka, writer.name, revision, writer.views, accept_earlier=accept_earlier, timeout=NOW
-        )
+        writer, readers = self.writers[revision], TopicReaders(self.world.kafka, self.name)
+        return readers.switch(writer.name, revision, writer.views, accept_earlier=accept_earlier, timeout=NOW)
 
     @property
     def inputs(self) -> PipelineViews:
@@ -299,7 +297,7 @@ def test_views_are_read_from_the_revision_that_readers_were_switched_to(world: W
     revisions.publish(2, 100)
     for revision in (1, 2, 1):
         revisions.switch(revision)
-        with closing(topics_of_readers(world.kafka, revisions.name)) as output:
+        with closing(TopicReaders(world.kafka, revisions.name).open_current()) as output:
             snapshot = read_views([output])
         ((document,),) = snapshot.documents.values()
         assert json.loads(document)["value"] == revision
@@ -318,7 +316,7 @@ def test_a_switch_is_refused_that_would_take_something_from_readers(memory: Worl
         revisions.switch(2)
     other = {"two": revisions.writers[2].views["one"]}
     with pytest.raises(ConfigError, match="lacks view 'one', which readers of"):
-        switch_topics(memory.kafka, revisions.writers[2].name, 2, other, timeout=NOW)
+        TopicReaders(memory.kafka, revisions.name).switch(revisions.writers[2].name, 2, other, timeout=NOW)
     assert read_by(memory) == revisions.name
     assert revisions.switch(2, accept_earlier=True).position == at(100)
     assert read_by(memory) == f"{revisions.name}.v2"
@@ -343,9 +341,11 @@ def test_revisions_over_revisions_of_another_output_have_common_commits(memory: 
     with pytest.raises(ConfigError, match=r"reads source 'inv' and .* reads 'inv_v2'"):
         revisions.switch(2)
     writer = revisions.writers[2]
-    done = switch_topics(memory.kafka, writer.name, 2, writer.views, source="root", timeout=NOW)
+    done = TopicReaders(memory.kafka, writer.name).switch(
+        writer.name, 2, writer.views, source="root", timeout=NOW
+    )
     assert done == Switched(revisions.name, at(100), at(100))
-    found = newest_switch(memory.kafka, revisions.name)
+    found = TopicReaders(memory.kafka, revisions.name).newest_switch()
     assert found is not None
     assert found.source == "root"
 
@@ -402,7 +402,7 @@ def test_what_cannot_be_followed_is_refused(memory: World) -> None:
             memory.consumer(revisions.inputs)
         memory.topics.make(readers_topic(revisions.name))
     with pytest.raises(ConfigError, match="were never switched to a revision"):
-        topics_of_readers(memory.kafka, revisions.name)
+        TopicReaders(memory.kafka, revisions.name).open_current()
     revisions.publish(1, 100)
     revisions.switch(1)
     with pytest.raises(ConfigError, match="revisions may differ in their partitions"):
@@ -418,7 +418,7 @@ def test_what_cannot_be_followed_is_refused(memory: World) -> None:
 
 def test_without_a_switch_there_is_nothing_to_follow(world: World) -> None:
     revisions = Revisions(world)
-    assert newest_switch(world.kafka, revisions.name) is None
+    assert TopicReaders(world.kafka, revisions.name).newest_switch() is None
     with pytest.raises(ConfigError, match="were never switched to a revision"):
         world.consumer(revisions.inputs)
 
@@ -436,5 +436,5 @@ def test_going_to_a_commit_goes_there_in_the_revision_that_is_read(world: World)
 
 
 def read_by(world: World) -> str | None:
-    found = newest_switch(world.kafka, world.name)
+    found = TopicReaders(world.kafka, world.name).newest_switch()
     return None if found is None else found.pipeline

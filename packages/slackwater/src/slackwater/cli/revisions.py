@@ -1,7 +1,7 @@
 """Revisions of a pipeline as they registered themselves: compared, and switched between."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -9,8 +9,8 @@ from slackwater.cdc.envelope import End, decode_transaction
 from slackwater.cli.pipeline_outputs import KINDS, NamedPipeline, open_lake, tables_url
 from slackwater.cli.topics import known_topics, read_to_end
 from slackwater.client import OfOneSource, PipelineOutput
-from slackwater.client.switched import Switched
-from slackwater.client.topic_switch import newest_switch, switch_topics
+from slackwater.client.readers import Readers, Switched
+from slackwater.client.topic_views import TopicReaders
 from slackwater.command.invocation import kafka_settings
 from slackwater.control import KnownRun, PipelineState, Progress, Topology, first_source, known_pipelines
 from slackwater.protocol import InputError, KafkaSettings, PipelineEntry, PipelineRegistration, RegisteredView
@@ -242,18 +242,25 @@ def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
         UnavailableError: A server does not answer.
     """
     if kind == "postgres":
-        from slackwater.client.table_switch import schemas_of_readers
+        from slackwater.client.table_views import schemas_of_readers
 
         found = schemas_of_readers(tables_url(settings, pipeline), pipeline)
         return {f"schema {schema}": read for schema, read in found.items()}
-    if kind == "kafka":
-        switch = newest_switch(kafka_settings(settings, "where the output is"), pipeline)
-    else:
-        from slackwater.client.lake_switch import newest_lake_switch
-
-        with closing(open_lake(settings, kind, pipeline)) as lake:
-            switch = newest_lake_switch(lake, pipeline)
+    with _readers(settings, kind, pipeline) as readers:
+        switch = readers.newest_switch()
     return {} if switch is None else {"topics" if kind == "kafka" else "lake": switch.pipeline}
+
+
+@contextmanager
+def _readers(settings: Settings, kind: str, pipeline: str) -> Iterator[Readers]:
+    """Opens what records which revision readers of topics or of a lake read."""
+    if kind == "kafka":
+        yield TopicReaders(kafka_settings(settings, "where the output is"), pipeline)
+        return
+    from slackwater.client.lake_views import LakeReaders
+
+    with closing(open_lake(settings, kind, pipeline)) as lake:
+        yield LakeReaders(lake, pipeline)
 
 
 def readers_of(settings: Settings, topology: Topology, name: str) -> dict[str, str]:
@@ -380,17 +387,15 @@ def switch_readers(
     if named.kind == "postgres":
         if schema is None:
             raise CommandConfigError(f"pipeline {name!r} has tables in PostgreSQL", "specify --schema")
-        from slackwater.client.table_switch import switch_tables
+        from slackwater.client.table_views import switch_tables
 
         url = tables_url(settings, name)
         done = switch_tables(url, schema, name, accept_earlier=accept_earlier, source=source, timeout=timeout)
         return f"of schema {schema}", done
     if schema is not None:
         raise CommandConfigError(f"pipeline {name!r} has no tables in PostgreSQL", "omit --schema")
-    if named.kind == "kafka":
-        kafka = kafka_settings(settings, "where the output is")
-        done = switch_topics(
-            kafka,
+    with _readers(settings, named.kind, name) as readers:
+        done = readers.switch(
             name,
             registration.revision,
             views,
@@ -398,17 +403,5 @@ def switch_readers(
             source=source,
             timeout=timeout,
         )
-        return f"of the topics of {registration.base_name}", done
-    from slackwater.client.lake_switch import switch_lake
-
-    with closing(open_lake(settings, named.kind, name)) as lake:
-        done = switch_lake(
-            lake,
-            name,
-            registration.revision,
-            views,
-            accept_earlier=accept_earlier,
-            source=source,
-            timeout=timeout,
-        )
-    return f"of the lake tables of {registration.base_name}", done
+    where = "topics" if named.kind == "kafka" else "lake tables"
+    return f"of the {where} of {registration.base_name}", done

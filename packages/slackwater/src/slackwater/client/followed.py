@@ -6,6 +6,7 @@ from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker, Stored
 from slackwater.client.feeds import Merge, OutputFeed
 from slackwater.client.log import Log, commit_log
+from slackwater.client.readers import never_switched
 from slackwater.client.shares import Share
 from slackwater.client.transaction import LanePosition, Piece, Place
 from slackwater.protocol import (
@@ -32,14 +33,6 @@ def switch_log(broker: Broker, pipeline: str, clock: Clock) -> Log[ReaderSwitch]
         clock: For deadlines.
     """
     return Log(broker, readers_topic(pipeline), _decode, clock)
-
-
-def never_switched(pipeline: str) -> ConfigError:
-    """Says that nothing says which revision is to be read."""
-    return ConfigError(
-        f"readers of pipeline {pipeline!r} were never switched to a revision",
-        f"switch them once: slackwater revise switch {pipeline} --to 1",
-    )
 
 
 def place_behind(commits: Log[PlacedCommit], position: CommitPosition) -> int | None:

@@ -1,4 +1,4 @@
-"""Reads the views of a pipeline from its tables in a lake, as of one commit."""
+"""Reads the views of a pipeline from its tables in a lake, as of one commit, and switches their readers."""
 
 import math
 import struct
@@ -6,31 +6,44 @@ from base64 import b64encode
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from slackwater.client.errors import StateNotKeptError
+from slackwater.client.errors import NotVisibleError, StateNotKeptError
+from slackwater.client.readers import Readers, Switch, Switched
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
     ViewSnapshot,
     VisibleCommit,
     not_visible,
+    repeated,
     visible_commit,
 )
 from slackwater.outputs.lake.ledger import LedgerRow, rows_of
-from slackwater.outputs.lake.table import Lake, LakeRefusedError, LakeUnavailableError, SnapshotGoneError
+from slackwater.outputs.lake.table import (
+    Lake,
+    LakeRefusedError,
+    LakeUnavailableError,
+    SnapshotConflictError,
+    SnapshotGoneError,
+)
 from slackwater.protocol import (
+    Clock,
     CommitPosition,
     ConfigError,
     MalformedRecordError,
+    ReaderSwitch,
     StateError,
     UnavailableError,
+    epoch_ms,
+    from_epoch_ms,
 )
-from slackwater.protocol.keys import lake_ledger
+from slackwater.protocol.keys import lake_ledger, lake_readers
 
 _FEWEST_DIGITS: Final = 1
 _MOST_DIGITS: Final = 9
@@ -52,12 +65,8 @@ class LakeOutput:
 
     def __init__(self, lake: Lake, pipeline: str) -> None:
         self._lake = lake
-        self._pipeline = pipeline
-
-    @property
-    def pipeline(self) -> str:
+        self.pipeline = pipeline
         """See the protocol."""
-        return self._pipeline
 
     def views(self) -> Sequence[str]:
         """See the protocol. Before the first batch there are none."""
@@ -87,7 +96,7 @@ class LakeOutput:
                     rows = self._lake.table(view).read(batch.snapshots[view], key or {})
             except (SnapshotGoneError, KeyError) as error:
                 raise StateNotKeptError(
-                    f"table {view} of pipeline {self._pipeline!r} no longer has its state at "
+                    f"table {view} of pipeline {self.pipeline!r} no longer has its state at "
                     f"{batch.position}: {error}",
                     "read a later state; another process may have removed snapshots or the table",
                 ) from error
@@ -102,7 +111,7 @@ class LakeOutput:
         batches = self._batches()
         newest = batches[-1] if batches else None
         if newest is None or (at is not None and at > newest.position):
-            raise not_visible(at, self._pipeline, None if newest is None else visible_commit(newest.progress))
+            raise not_visible(at, self.pipeline, None if newest is None else visible_commit(newest.progress))
         if at is None:
             return newest
         # If several batches end at one commit, the last one shows its state.
@@ -112,7 +121,7 @@ class LakeOutput:
             place = bisect_left(ends, at)
             around = ", ".join(map(str, ends[max(place - 1, 0) : place + 1]))
             raise StateNotKeptError(
-                f"pipeline {self._pipeline!r} keeps no batch that ends at {at}; the nearest batches end at "
+                f"pipeline {self.pipeline!r} keeps no batch that ends at {at}; the nearest batches end at "
                 f"{around}",
                 "read one of these states; the setting `keep` determines how long they are kept",
             )
@@ -120,19 +129,74 @@ class LakeOutput:
 
     def _batches(self) -> list[LedgerRow]:
         """Returns the visible batches that the ledger has, ascending."""
-        name = lake_ledger(self._pipeline)
+        name = lake_ledger(self.pipeline)
         with translated():
             found = self._lake.table(name).read(None)
         if found is None:
             raise ConfigError(
-                f"no pipeline {self._pipeline!r} has written to this lake: table {name} does not exist",
+                f"no pipeline {self.pipeline!r} has written to this lake: table {name} does not exist",
                 "check the name (from revision 2 on it ends in .v<revision>) and the lake's location",
             )
         try:
             return sorted(rows_of(found), key=lambda row: row.progress.batch_id)
         except MalformedRecordError as error:
-            problem = f"the ledger {name} of pipeline {self._pipeline!r} cannot be read: {error.reason}"
+            problem = f"the ledger {name} of pipeline {self.pipeline!r} cannot be read: {error.reason}"
             raise StateError(problem, "restore it") from error
+
+
+class LakeReaders(Readers):
+    """The readers of tables in a lake. One row of one table records which revision they read.
+
+    It is replaced in one commit of that table, based on the version that was read, so if two processes switch
+    at the same time, the second one is rejected.
+
+    Args:
+        lake: The lake.
+        pipeline: The name, with or without a revision.
+    """
+
+    def __init__(self, lake: Lake, pipeline: str) -> None:
+        super().__init__(pipeline)
+        self._lake = lake
+        self._table = lake.table(lake_readers(self.pipeline))
+
+    def newest_switch(self) -> ReaderSwitch | None:
+        """See the base class."""
+        with translated():
+            rows = self._table.read(None)
+        return None if rows is None else _switch_of(self.pipeline, rows)
+
+    def open(self, pipeline: str) -> LakeOutput:
+        """See the base class."""
+        return LakeOutput(self._lake, pipeline)
+
+    def _make(self, wanted: Switch, timeout: timedelta, clock: Clock) -> Switched:
+        return repeated(partial(self._try, wanted, clock), timeout, clock)
+
+    def _try(
+        self, wanted: Switch, clock: Clock
+    ) -> Switched | NotVisibleError | StateNotKeptError | UnavailableError:
+        with translated():
+            head = self._table.load()
+            before = None if head is None else _switch_of(self.pipeline, self._table.read(head.id))
+        old = None if before is None else self.open(before.pipeline)
+        attempted = wanted.attempt(before, old, self.open(wanted.pipeline), clock)
+        if not isinstance(attempted, tuple):
+            return attempted
+        done, record = attempted
+        if record is None:
+            return done
+        try:
+            with translated():
+                if head is None:
+                    self._table.create(_switch_schema(), {})
+                self._table.replace(_switch_row(record), {})
+        except SnapshotConflictError:
+            return UnavailableError(
+                f"another process is switching readers of {self.pipeline!r} at the same time",
+                "nothing was changed; try again",
+            )
+        return done
 
 
 def _documents(table: Any, key: Key) -> Iterator[bytes]:
@@ -176,6 +240,53 @@ def _json_float(value: float, *, is_short: bool) -> float | str:
     texts = (f"{value:.{digits}g}" for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1))
     return next(
         float(text) for text in texts if struct.unpack("f", struct.pack("f", float(text)))[0] == value
+    )
+
+
+def _switch_schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("pipeline", pa.string()),
+            ("revision", pa.int64()),
+            ("ledger", pa.string()),
+            ("views", pa.map_(pa.string(), pa.string())),
+            ("source", pa.string()),
+            ("timeline", pa.int64()),
+            ("commit_lsn", pa.int64()),
+            ("switched_at", pa.timestamp("us", "UTC")),
+        ]
+    )
+
+
+def _switch_row(record: ReaderSwitch) -> Any:
+    import pyarrow as pa
+
+    row = {
+        "pipeline": record.pipeline,
+        "revision": record.revision,
+        "ledger": lake_ledger(record.pipeline),
+        "views": list(record.views.items()),
+        "source": record.source,
+        "timeline": record.timeline,
+        "commit_lsn": record.commit_lsn,
+        "switched_at": from_epoch_ms(record.switched_ms),
+    }
+    return pa.Table.from_pylist([row], schema=_switch_schema())
+
+
+def _switch_of(base: str, rows: Any) -> ReaderSwitch | None:
+    found = rows.to_pylist()
+    if not found:
+        return None
+    (row,) = found
+    names = ("pipeline", "revision", "source", "timeline", "commit_lsn")
+    return ReaderSwitch(
+        base_name=base,
+        views=dict(row["views"]),
+        switched_ms=epoch_ms(row["switched_at"]),
+        **{name: row[name] for name in names},
     )
 
 

@@ -1,24 +1,33 @@
-"""Reads the views of a pipeline from its tables in PostgreSQL, as of one commit."""
+"""Reads the views of a pipeline from its tables in PostgreSQL, as of one commit, and switches their readers.
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC
+Readers that are switched use PostgreSQL views in a separate schema: one per view of the pipeline, and one
+that shows the ledger's row, all of the same revision. A switch replaces all of them in one transaction and
+stores nothing else, so a process that is killed during a switch has changed nothing.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, timedelta
+from functools import partial
 from typing import Final, TypeVar
 
 import psycopg
 from psycopg import sql
 
-from slackwater.client.errors import StateNotKeptError
+from slackwater.client.errors import NotVisibleError, StateNotKeptError
+from slackwater.client.readers import Switched, base_name, check_not_behind, check_views
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
     ViewSnapshot,
     VisibleCommit,
     not_visible,
+    repeated,
     visible_commit,
 )
 from slackwater.outputs.postgres import ledger
 from slackwater.protocol import (
+    Clock,
     CommitPosition,
     ConfigError,
     MalformedRecordError,
@@ -52,6 +61,23 @@ _INTEGERS: Final = ("numeric(20,0)", "numeric(39,0)")
 
 _RESTORE: Final = f"restore {ledger.LEDGER}, {ledger.TABLES} and the pipeline's tables from one backup"
 
+LEDGER_VIEW: Final = "slackwater_ledger"
+"""The view that tells readers which pipeline they read, and at which commit it is."""
+_LOCK_WAIT: Final = "300ms"
+"""How long one attempt waits for readers in a transaction, while new readers wait for it. It is shorter than
+PostgreSQL's ``deadlock_timeout``, so that the switch gives way to readers that lock views in another
+order."""
+_SWITCHING: Final = f"SELECT set_config('lock_timeout', '{_LOCK_WAIT}', true), {ledger.DURABLE}"
+"""Readers that have seen the switch do not go back to the earlier pipeline after a crash of the database."""
+_SCHEMAS: Final = """
+SELECT schemaname FROM pg_views WHERE viewname = %s
+AND has_table_privilege(format('%%I.%%I', schemaname, viewname), 'SELECT') ORDER BY schemaname
+"""
+_GRANTS: Final = """
+SELECT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END, g.privilege_type, g.is_grantable
+FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = to_regclass(%s) AND g.grantee <> c.relowner
+"""
+
 T = TypeVar("T")
 
 
@@ -70,7 +96,8 @@ class TableOutput:
     """
 
     def __init__(self, url: str, pipeline: str) -> None:
-        self._pipeline = pipeline
+        self.pipeline = pipeline
+        """See the protocol."""
         try:
             self._database = psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=True)
             self._database.execute(_SESSION)
@@ -79,11 +106,6 @@ class TableOutput:
             raise database_unavailable(error) from error
         self._database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._database.read_only = True
-
-    @property
-    def pipeline(self) -> str:
-        """See the protocol."""
-        return self._pipeline
 
     def views(self) -> Sequence[str]:
         """See the protocol."""
@@ -108,7 +130,7 @@ class TableOutput:
     def _read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         seen = self._visible()
         if seen is None or (at is not None and at > seen.position):
-            raise not_visible(at, self._pipeline, seen)
+            raise not_visible(at, self.pipeline, seen)
         tables = self._tables()
         documents = {}
         for view in views:
@@ -150,7 +172,7 @@ class TableOutput:
         hint = "read the newest state, or set `history = true` in pipeline.toml to keep states from then on"
         if history is None:
             raise StateNotKeptError(
-                f"commit {at} was requested, but pipeline {self._pipeline!r} is at {newest}, and its table "
+                f"commit {at} was requested, but pipeline {self.pipeline!r} is at {newest}, and its table "
                 "of "
                 f"view {view!r} keeps only the newest state",
                 hint,
@@ -185,21 +207,21 @@ class TableOutput:
         return [row[0].encode() for row in self._database.execute(query)]
 
     def _tables(self) -> dict[str, tuple[str, str | None]]:
-        return tables_of(self._database, self._pipeline)
+        return tables_of(self._database, self.pipeline)
 
     def _visible(self) -> VisibleCommit | None:
         row = self._row()
         return None if row is None else visible_commit(row.progress)
 
     def _row(self) -> ledger.LedgerRow | None:
-        row = ledger.read(self._database, self._pipeline)
+        row = ledger.read(self._database, self.pipeline)
         if row is None:
             self._tables()  # raises if there is no such pipeline
         return row
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Reads in one transaction, so that all results are of one moment."""
-        with translated(self._pipeline), self._database.transaction():
+        with translated(self.pipeline), self._database.transaction():
             return question()
 
 
@@ -274,3 +296,177 @@ def database_unavailable(error: psycopg.Error) -> UnavailableError:
         f"PostgreSQL failed or did not answer: {str(error).strip()}",
         "check the address, the rights and the server",
     )
+
+
+def switch_tables(
+    url: str,
+    schema: str,
+    pipeline: str,
+    *,
+    accept_earlier: bool = False,
+    source: str | None = None,
+    timeout: timedelta = timedelta(seconds=30),
+    clock: Clock | None = None,
+) -> Switched:
+    """Switches the readers' views to the tables of a pipeline, all of them in one transaction.
+
+    It waits until the pipeline has caught up with the one that is read now, so that readers never go back to
+    an earlier commit. No batch of either pipeline becomes visible between that check and the switch.
+    Repeating the call changes nothing.
+
+    Args:
+        url: The database's address, as libpq takes it. The user owns the views.
+        schema: The schema of the views, for one pipeline only. It is created if it does not exist.
+        pipeline: The name with the revision.
+        accept_earlier: Also switch to a pipeline that is behind; readers then go back to an earlier commit.
+        source: The source at the beginning of a chain, if the revisions read different revisions of an output
+            and both have the commits of that source. None: both read the same source.
+        timeout: How long to wait for the pipeline, and for readers in a transaction.
+        clock: Measures the deadline.
+
+    Raises:
+        ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
+            source; the schema belongs to another pipeline; or other objects depend on a view whose columns
+            change.
+        NotVisibleError: The pipeline was still behind at the end; nothing was changed.
+        UnavailableError: The database does not answer, rejects a statement, or readers kept the views
+            locked.
+    """
+    with _connected(url, pipeline) as database:
+        return repeated(
+            partial(_try_to_switch, database, schema, pipeline, accept_earlier, source), timeout, clock
+        )
+
+
+def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
+    """Returns for each schema the pipeline, with its revision, that its readers were switched to.
+
+    Args:
+        url: The database's address.
+        pipeline: The name without a revision.
+
+    Raises:
+        UnavailableError: The database does not answer.
+    """
+    with _connected(url, pipeline) as database:
+        schemas = [row[0] for row in database.execute(_SCHEMAS, (LEDGER_VIEW,)).fetchall()]
+        found = {schema: _pipeline_read(database, schema) for schema in schemas}
+    return {schema: read for schema, read in found.items() if read and base_name(read) == pipeline}
+
+
+@contextmanager
+def _connected(url: str, pipeline: str) -> Iterator[ledger.Database]:
+    with (
+        translated(pipeline),
+        closing(psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=True)) as database,
+    ):
+        yield database
+
+
+def _try_to_switch(
+    database: ledger.Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
+) -> Switched | NotVisibleError | UnavailableError:
+    """Switches, or returns the error that prevents it at the moment; nothing has changed then."""
+    try:
+        with database.transaction():
+            return _switched(database, schema, pipeline, accept_earlier, source)
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+        return UnavailableError(
+            f"transactions of readers keep the views of schema {schema!r} locked: "
+            f"{error.diag.message_primary}",
+            "nothing was changed; end long transactions, or raise the time-out",
+        )
+    except NotVisibleError as error:
+        return error
+
+
+def _switched(
+    database: ledger.Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
+) -> Switched:
+    database.execute(_SWITCHING)
+    # If two processes switch at once, the second one sees the result of the first.
+    database.execute("SELECT pg_advisory_xact_lock(hashtext('slackwater'), hashtext(%s))", (schema,))
+    database.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+    before = _pipeline_read(database, schema)
+    tables = {view: table for view, (table, _) in tables_of(database, pipeline).items()}
+    _check_views(database, schema, before, pipeline, tables)
+    # From here on, no batch of either pipeline becomes visible until the switch is visible.
+    names = [name for name in (before, pipeline) if name is not None]
+    ledger.keep_rows(database, names)
+    if before is not None and not accept_earlier:
+        _check_not_behind(database, before, pipeline, source)
+    # Readers that read the ledger first lock the views in the same order.
+    _replace(database, schema, LEDGER_VIEW, sql.SQL(ledger.ROW_FOR_READERS).format(sql.Literal(pipeline)))
+    for view, table in tables.items():
+        _replace(database, schema, view, sql.SQL("SELECT * FROM {}").format(table_identifier(table)))
+    left_at = None if before is None else _position(database, before)[1]
+    return Switched(before, left_at, _position(database, pipeline)[1])
+
+
+def _pipeline_read(database: ledger.Database, schema: str) -> str | None:
+    """Returns the pipeline that readers of a schema read; None: the schema has no views for readers."""
+    name = sql.Identifier(schema, LEDGER_VIEW)
+    there = database.execute("SELECT to_regclass(%s)", (name.as_string(database),)).fetchone()
+    if there is None or there[0] is None:
+        return None
+    row = database.execute(sql.SQL("SELECT pipeline FROM {}").format(name)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _position(database: ledger.Database, pipeline: str) -> tuple[str, CommitPosition]:
+    row = ledger.read(database, pipeline)
+    found = None if row is None else visible_commit(row.progress)
+    if found is None:
+        raise NotVisibleError(f"pipeline {pipeline!r}: nothing is visible yet", "check that it is running")
+    return found.source, found.position
+
+
+def _check_not_behind(database: ledger.Database, before: str, pipeline: str, source: str | None) -> None:
+    (one, at), (other, there) = _position(database, before), _position(database, pipeline)
+    check_not_behind(before, (source or one, at), pipeline, (source or other, there))
+
+
+def _check_views(
+    database: ledger.Database, schema: str, before: str | None, pipeline: str, views: Collection[str]
+) -> None:
+    if before is None:
+        return
+    if base_name(before) != base_name(pipeline):
+        raise ConfigError(
+            f"the views in schema {schema!r} belong to pipeline {before!r}",
+            f"use another schema for pipeline {pipeline!r}",
+        )
+    check_views(before, tables_of(database, before), pipeline, views)
+
+
+def _replace(database: ledger.Database, schema: str, view: str, rows: sql.Composed) -> None:
+    """Creates a view or replaces its query. Its grants are kept, even if its columns change."""
+    name = sql.Identifier(schema, view)
+    create = sql.SQL("CREATE OR REPLACE VIEW {} AS {}").format(name, rows)
+    try:
+        with database.transaction():
+            database.execute(create)
+    except psycopg.errors.WrongObjectType as error:
+        raise ConfigError(
+            f"{schema}.{view} cannot be replaced: {error.diag.message_primary}",
+            "use a schema for readers that contains no tables of pipelines",
+        ) from error
+    except psycopg.errors.InvalidTableDefinition:
+        grants = database.execute(_GRANTS, (name.as_string(database),)).fetchall()
+        _drop(database, schema, view)
+        database.execute(create)
+        for role, privilege, may_grant in grants:
+            option = " WITH GRANT OPTION" if may_grant else ""
+            statement = f"GRANT {privilege} ON {{}} TO {role}{option}"  # PostgreSQL quotes the role
+            database.execute(sql.SQL(statement).format(name))
+
+
+def _drop(database: ledger.Database, schema: str, view: str) -> None:
+    try:
+        database.execute(sql.SQL("DROP VIEW {}").format(sql.Identifier(schema, view)))
+    except psycopg.errors.DependentObjectsStillExist as error:
+        raise ConfigError(
+            f"the columns of view {view!r} change, but other objects depend on it: "
+            f"{error.diag.message_detail}",
+            "drop these objects, switch, and create them again",
+        ) from error

@@ -1,23 +1,26 @@
-"""Reads the views of a pipeline from its output topics, as of one commit."""
+"""Reads the views of a pipeline from its output topics, as of one commit, and switches their readers."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from slackwater.cdc.records.record import Record
-from slackwater.client.broker import Broker
+from slackwater.client.broker import Broker, ProducerSettings
 from slackwater.client.errors import StateNotKeptError
+from slackwater.client.followed import switch_log
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.log import Log, commit_log, read_between
+from slackwater.client.readers import Readers, Switch, Switched
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
     ViewSnapshot,
     VisibleCommit,
     not_visible,
+    repeated,
     visible_commit,
 )
 from slackwater.client.transaction import Place
@@ -31,17 +34,27 @@ from slackwater.protocol import (
     Lease,
     PipelineEntry,
     ProgressRecord,
+    ReaderSwitch,
     SystemClock,
     TopicState,
     decode_progress_record,
+    encode_reader_switch,
     epoch_ms,
     from_epoch_ms,
     lease_record_key,
 )
 from slackwater.protocol.commit_lookup import PlacedCommit, first_reached, has_reached_lsn
-from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
+from slackwater.protocol.keys import (
+    LEASES_TOPIC,
+    PIPELINES_TOPIC,
+    commit_topic,
+    progress_topic,
+    readers_topic,
+)
 
 _MAX_BYTES: Final = 64 << 20
+_TRANSACTION: Final = timedelta(seconds=10)
+"""How long a switch that was killed halfway delays readers and other switches."""
 _SHOWN: Final = 100
 _RECENT_COMMITS: Final = 8192
 """How many of the last offsets of the commit topic are searched for batches at whose ends views may be read.
@@ -164,19 +177,11 @@ class TopicOutput:
     """
 
     def __init__(self, kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None) -> None:
-        self._pipeline = pipeline
-        if isinstance(kafka, KafkaSettings):
-            broker: Broker = KafkaBroker(kafka, f"read-{pipeline}", _MAX_BYTES)
-        else:
-            broker = kafka
-        self._broker, self._clock = broker, clock or SystemClock()
-        self._progress = Log(broker, progress_topic(pipeline), _decode, self._clock)
-        self._reader = broker.reader()
-
-    @property
-    def pipeline(self) -> str:
+        self.pipeline = pipeline
         """See the protocol."""
-        return self._pipeline
+        self._broker, self._clock = _broker(kafka, pipeline), clock or SystemClock()
+        self._progress = Log(self._broker, progress_topic(pipeline), _decode, self._clock)
+        self._reader = self._broker.reader()
 
     def views(self) -> Sequence[str]:
         """See the protocol. They are the names of the output topics."""
@@ -208,7 +213,7 @@ class TopicOutput:
         progress = self._newest()
         seen = visible_commit(progress)
         if seen is None or (at is not None and at > seen.position):
-            raise not_visible(at, self._pipeline, seen)
+            raise not_visible(at, self.pipeline, seen)
         folded = {view: FoldedView(key) for view in views}
         starts = self._starts(progress, views)
         if at is None:
@@ -249,7 +254,7 @@ class TopicOutput:
         if found:
             return found[-1]
         hint = "check the name (from revision 2 on it ends in .v<revision>) and the brokers"
-        raise ConfigError(f"no pipeline {self._pipeline!r} has written to this Kafka", hint)
+        raise ConfigError(f"no pipeline {self.pipeline!r} has written to this Kafka", hint)
 
     def _starts(self, progress: ProgressRecord, views: Sequence[str]) -> dict[Place, int]:
         """Returns the offsets at which topics begin; raises if documents were removed there."""
@@ -282,14 +287,14 @@ class TopicOutput:
             begins = _begin_of(next(log.entries(low, end)))
             if at < begins:
                 raise StateNotKeptError(
-                    f"commit {at} was requested, but pipeline {self._pipeline!r} has published no state "
+                    f"commit {at} was requested, but pipeline {self.pipeline!r} has published no state "
                     "before "
                     f"{begins}",
                     "read it at a later commit",
                 )
             is_kept = first.position == at and _is_kept(first, kept_since)
             later = (p for p in log.entries(first.offset, end) if at < p.position <= seen.position)
-            return ends_at(at, later, newest, self._pipeline, is_kept=is_kept)
+            return ends_at(at, later, newest, self.pipeline, is_kept=is_kept)
 
     def _kept_since(self, progress: ProgressRecord, views: Sequence[str]) -> datetime | None:
         """Returns the time since when compaction has removed nothing from some topics.
@@ -352,6 +357,56 @@ class TopicOutput:
             folded[record.topic() or ""].add(record.key() or b"", record.value())
             count += 1
         return count
+
+
+class TopicReaders(Readers):
+    """The readers of output topics. Each switch is a record in a topic of its own, and the newest one counts.
+
+    It is written in one Kafka transaction under a transactional id that only switches use, so if two
+    processes switch at once, the second one fences the first.
+
+    Args:
+        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
+        pipeline: The name, with or without a revision.
+    """
+
+    def __init__(self, kafka: KafkaSettings | Broker, pipeline: str) -> None:
+        super().__init__(pipeline)
+        self._broker = _broker(kafka, self.pipeline)
+        self._topic = readers_topic(self.pipeline)
+
+    def newest_switch(self) -> ReaderSwitch | None:
+        """See the base class."""
+        if not self._broker.partitions(self._topic):
+            return None
+        with closing(switch_log(self._broker, self.pipeline, SystemClock())) as log:
+            found = list(log.entries(*log.bounds()))
+        return found[-1] if found else None
+
+    def open(self, pipeline: str) -> TopicOutput:
+        """See the base class."""
+        return TopicOutput(self._broker, pipeline)
+
+    def _make(self, wanted: Switch, timeout: timedelta, clock: Clock) -> Switched:
+        self._broker.ensure_topic(self._topic, 1, exactly=True)
+        with ExitStack() as opened:
+            writer = self._broker.writer(self._topic, ProducerSettings(transaction_timeout=_TRANSACTION))
+            opened.callback(writer.discard)
+            writer.open()
+            before = self.newest_switch()
+            new = opened.enter_context(closing(self.open(wanted.pipeline)))
+            old = opened.enter_context(closing(self.open(before.pipeline))) if before else None
+            done, record = repeated(lambda: wanted.attempt(before, old, new, clock), timeout, clock)
+            if record is not None:
+                writer.begin()
+                writer.produce(self._topic, self.pipeline.encode(), encode_reader_switch(record), [], None)
+                writer.flush(lambda: False)
+                writer.commit()
+        return done
+
+
+def _broker(kafka: KafkaSettings | Broker, pipeline: str) -> Broker:
+    return KafkaBroker(kafka, f"read-{pipeline}", _MAX_BYTES) if isinstance(kafka, KafkaSettings) else kafka
 
 
 def _is_kept(batch: PlacedCommit, kept_since: datetime | None) -> bool:

@@ -1,12 +1,14 @@
-"""What all switches of readers have in common: the checks, the commit, and the result."""
+"""The readers of a pipeline, and their switches from one revision to another, at one commit."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from slackwater.client.errors import NotVisibleError, StateNotKeptError
 from slackwater.client.snapshot import OfOneSource, PipelineOutput, newest_common, not_visible
-from slackwater.protocol import Clock, CommitPosition, ConfigError, ReaderSwitch, epoch_ms
+from slackwater.protocol import Clock, CommitPosition, ConfigError, ReaderSwitch, SystemClock, epoch_ms
 
 Views = Mapping[str, str]
 """The name of the topic or table of each view."""
@@ -27,6 +29,14 @@ class Switched:
 def base_name(pipeline: str) -> str:
     """Returns the name of a pipeline without its revision."""
     return re.sub(r"\.v\d+$", "", pipeline)
+
+
+def never_switched(pipeline: str) -> ConfigError:
+    """Says that nothing says which revision is to be read."""
+    return ConfigError(
+        f"readers of pipeline {pipeline!r} were never switched to a revision",
+        f"switch them once: slackwater revise switch {pipeline} --to 1",
+    )
 
 
 def check_views(before: str, views_before: Collection[str], pipeline: str, views: Collection[str]) -> None:
@@ -67,15 +77,7 @@ def check_not_behind(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """A switch of the readers of topics or of a lake: from one commit on, they read another revision.
-
-    Attributes:
-        pipeline: The name with the revision.
-        revision: The number of the revision.
-        views: The topic or table of each view.
-        accept_earlier: Whether the revision may be behind.
-        source: Overrides the source of both outputs; None: their own sources.
-    """
+    """A switch that is wanted; :meth:`Readers.switch` has the meaning of its fields."""
 
     pipeline: str
     revision: int
@@ -152,3 +154,87 @@ class Switch:
                 return error
             common = seen.position
         return Switched(old.pipeline, seen.position, common), found.source
+
+
+class Readers(ABC):
+    """The readers of a pipeline's topics or of its tables in a lake.
+
+    Which revision they read is recorded where the outputs are, and is replaced as a whole: a process that is
+    killed during a switch has made it or not.
+
+    Args:
+        pipeline: The name, with or without a revision.
+    """
+
+    def __init__(self, pipeline: str) -> None:
+        self.pipeline = base_name(pipeline)
+        """The name without a revision."""
+
+    @abstractmethod
+    def newest_switch(self) -> ReaderSwitch | None:
+        """Returns the newest switch to a revision; None: the readers were never switched.
+
+        Raises:
+            UnavailableError: The server does not answer.
+        """
+
+    @abstractmethod
+    def open(self, pipeline: str) -> PipelineOutput:
+        """Opens the output of a revision, given its name with the revision."""
+
+    def open_current(self) -> PipelineOutput:
+        """Opens the output that the readers were switched to; read it with ``read_views``.
+
+        Raises:
+            ConfigError: The readers were never switched.
+            UnavailableError: The server does not answer.
+        """
+        found = self.newest_switch()
+        if found is None:
+            raise never_switched(self.pipeline)
+        return self.open(found.pipeline)
+
+    def switch(
+        self,
+        pipeline: str,
+        revision: int,
+        views: Views,
+        *,
+        accept_earlier: bool = False,
+        source: str | None = None,
+        timeout: timedelta = timedelta(seconds=30),
+    ) -> Switched:
+        """Switches the readers to a revision, from one commit on.
+
+        It waits until the revision has caught up with the one that is read now, and both have ended a batch
+        at one commit. Repeating the call changes nothing.
+
+        Args:
+            pipeline: The name with the revision.
+            revision: The number of the revision.
+            views: The topic or table of each view.
+            accept_earlier: Also switch to a revision that is behind. Readers of a lake then go back to an
+                earlier commit, and readers of topics wait until it has caught up.
+            source: The source at the beginning of a chain, if the revisions read different revisions of an
+                output and both have the commits of that source. None: both read the same source.
+            timeout: How long to wait.
+
+        Raises:
+            ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
+                source.
+            NotVisibleError: The revision was still behind at the end; nothing was changed.
+            StateNotKeptError: The revisions have no commit in common at which both ended a batch; nothing was
+                changed.
+            OvertakenError: Another process switches readers of topics at the same time; nothing was changed.
+            UnavailableError: A server does not answer or rejects a request, or another process switched
+                readers of a lake at the same time.
+            OutcomeUnknownError: It is not known whether the switch was committed; call again.
+        """
+        wanted = Switch(
+            pipeline=pipeline, revision=revision, views=views, accept_earlier=accept_earlier, source=source
+        )
+        return self._make(wanted, timeout, SystemClock())
+
+    @abstractmethod
+    def _make(self, wanted: Switch, timeout: timedelta, clock: Clock) -> Switched:
+        """Makes a switch, see :meth:`switch`."""
