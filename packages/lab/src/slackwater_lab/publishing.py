@@ -10,7 +10,7 @@ from pathlib import Path
 from slackwater.cuts import KafkaPipelineLog
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads, pack_change
-from slackwater.outputs.contract import Sink
+from slackwater.outputs.sink import Sink
 from slackwater.pipeline import RunSettings, load_pipeline
 from slackwater.pipeline.sinks import make_sink
 from slackwater.protocol import SNAPSHOT_XID, BatchHeader, Servers

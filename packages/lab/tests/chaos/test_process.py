@@ -16,10 +16,10 @@ from slackwater_lab.chaos.process import ControlFolder, prepare
 prepare(ControlFolder(Path(sys.argv[1])), sys.argv[2:])
 from slackwater.protocol import SystemClock
 from slackwater.pipeline.runner import run_pipeline
-from slackwater.outputs import exactly_once
+from slackwater.outputs import sink
 print(SystemClock().now().timestamp())
 print(type(run_pipeline.keywords["probe"]).__name__)
-print(exactly_once.is_covered("p", 1, None, None) if sys.argv[2:] else "checked")
+print(sink.is_covered("p", 1, None, None) if sys.argv[2:] else "checked")
 """
 
 

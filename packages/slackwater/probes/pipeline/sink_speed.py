@@ -11,9 +11,9 @@ from time import monotonic, process_time
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads
-from slackwater.outputs.contract import Sink
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
+from slackwater.outputs.sink import Sink
 from slackwater.protocol import BatchHeader, KafkaSettings, PostgresSettings
 
 TEXT = '"customer":"customer-17","status":"open","line_count":3,"total":"123.45","lines":['

@@ -10,8 +10,9 @@ import pytest
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, document_payloads
 from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore
-from slackwater.outputs.contract import Emit, Sink
+from slackwater.outputs.contract import Emit, SinkSettings
 from slackwater.outputs.function import PROGRESS_FILE, FunctionFailedError, FunctionSink, SettledBatch
+from slackwater.outputs.sink import Sink
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.protocol import BatchHeader, StateError, UnavailableError
 
@@ -59,8 +60,7 @@ def sink(
 ) -> FunctionSink:
     made = FunctionSink(
         function,
-        pipeline="orders",
-        emit=emit,
+        SinkSettings(pipeline="orders", emit=emit),
         keys_move=keys_move,
         store=store or MemoryStore(),
         place="checkpoint c",
@@ -219,8 +219,7 @@ def test_a_checkpoint_is_held_alone_from_opening_to_closing(tmp_path: Path) -> N
         checkpoint = Checkpoint(tmp_path.as_uri())
         return FunctionSink(
             Output(),
-            pipeline="orders",
-            emit=Emit.LATEST,
+            SinkSettings(pipeline="orders"),
             keys_move=(False,),
             store=checkpoint.store,
             place="here",

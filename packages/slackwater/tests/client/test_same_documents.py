@@ -14,7 +14,7 @@ from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads
-from slackwater.outputs.contract import Column, Emit, Sink
+from slackwater.outputs.contract import Column, Emit
 from slackwater.outputs.lake.changes import OutputTable as LakeTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
@@ -22,6 +22,7 @@ from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.outputs.postgres.columns import TableColumn, postgres_type
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+from slackwater.outputs.sink import Sink
 from slackwater.protocol import BatchHeader, LakeSettings, PostgresSettings
 from slackwater.sql.duckdb_sql import Field, document_expression
 

@@ -30,7 +30,7 @@ from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, document_payloads
-from slackwater.outputs.contract import Column, Emit, Sink, SinkStep
+from slackwater.outputs.contract import Column, Emit, SinkStep
 from slackwater.outputs.lake.changes import OutputTable as LakeTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
@@ -38,6 +38,7 @@ from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+from slackwater.outputs.sink import Sink
 from slackwater.protocol import (
     BatchHeader,
     CommitPosition,

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from slackwater.dev import PostgresServer, Server
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column, Emit, Sink, SinkStep
+from slackwater.outputs.contract import Column, Emit, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
@@ -29,6 +29,7 @@ from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+from slackwater.outputs.sink import Sink
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import (
     LakeSettings,

@@ -91,9 +91,9 @@ def moved_clock(control: ControlFolder) -> Callable[[Any], datetime]:
 
 def _without_progress_check() -> None:
     """A run begins a batch before the one that the output's progress says, and the sink takes it again."""
-    from slackwater.outputs import exactly_once
+    from slackwater.outputs import sink
 
-    setattr(exactly_once, "is_covered", lambda *_: False)  # noqa: B010 - a private name of that module
+    setattr(sink, "is_covered", lambda *_: False)  # noqa: B010 - a private name of that module
     right = StateKeeper.open
 
     def open_earlier(keeper: StateKeeper, name: str) -> State:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.api.commit_batch import Transaction, source_transaction
 from slackwater.api.documents import Documents, run_settings
+from slackwater.outputs.contract import SinkSettings
 from slackwater.outputs.function import FunctionFailedError, FunctionSink, SettledBatch
 from slackwater.pipeline import BatchProgress, PipelineDefinition, ViewOutput
 from slackwater.pipeline.batch_job import jobs_of_others
@@ -136,8 +137,7 @@ def for_each_document_batch(
 
     sink = FunctionSink(
         call,
-        pipeline=definition.name,
-        emit=definition.emit,
+        SinkSettings(pipeline=definition.name, emit=definition.emit),
         keys_move=_keys_move(definition),
         store=kept.store,
         place=f"checkpoint {kept.store.address}",

@@ -1,26 +1,12 @@
-"""The contract of a sink, which makes a pipeline's batches visible.
+"""The words of sinks: kinds of outputs, forms of documents, settings, and what a sink reports."""
 
-Each sink chooses how it keeps its progress, and how it prevents a superseded run from writing. Every sink
-must make each batch visible exactly once, and as a whole.
-
-To add a kind of sink, write a module beside ``kafka``, and extend three other places:
-
-- its class implements the operations of ``exactly_once.py``. ``batch.py`` determines whether a batch
-  continues what the output contains, which documents it has, and which commits they belong to;
-- :class:`SinkKind` contains its name, which is the ``kind`` of an output in ``pipeline.toml``;
-- ``pipeline/folder.py`` reads the keys of such an output;
-- ``make_sink`` in ``pipeline/sinks.py`` creates it; until then, type checkers reject the new kind.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
 
-from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.settings import Scope
-from slackwater.protocol import BatchHeader, CommitPosition, ProgressRecord
+from slackwater.protocol import BatchHeader
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
 """The default time-out of one call to an output's server."""
@@ -92,7 +78,7 @@ class SinkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport:
-    """The result of one call of :meth:`Sink.write`."""
+    """The result of one call of :meth:`~slackwater.outputs.sink.Sink.write`."""
 
     batch_id: int
     header: BatchHeader
@@ -105,82 +91,6 @@ class WriteReport:
     commit_seconds: float
     visible_at: datetime
     """When the batch was known to be visible."""
-
-
-class Sink(Protocol):
-    """Makes a pipeline's batches visible, each exactly once. Used by one thread at a time.
-
-    Every method except ``close`` may block for the output's request time-out, and raises
-    :class:`~slackwater.protocol.UnavailableError` if the output does not answer within it.
-    """
-
-    @property
-    def place(self) -> str:
-        """The name of the server in messages such as "asking Kafka at broker:9092"."""
-        ...
-
-    def check(self, query_id: str | None) -> None:
-        """Refuses a pipeline if another checkpoint has written its progress to the output; changes nothing.
-
-        It is called first, before Spark is started and before another run is affected.
-
-        Args:
-            query_id: The id of the checkpoint; None if the checkpoint is new.
-
-        Raises:
-            StateError: The output's progress belongs to another checkpoint.
-        """
-        ...
-
-    def open(self) -> ProgressRecord | None:
-        """Takes over the pipeline, so that no earlier run can write any more.
-
-        Returns:
-            The newest visible batch; None if there is none.
-
-        Raises:
-            StateError: The output was changed since the pipeline's last batch.
-            ConfigError: The output cannot be used in its current form.
-        """
-        ...
-
-    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
-
-        Args:
-            query_id: The id of the checkpoint.
-            batch: The batch after the newest visible one.
-
-        Raises:
-            OvertakenError: Another run has taken over; stop. All later calls raise it, too.
-            OutputRefusedError: The output rejects the batch, and would reject it again.
-            StateError: The batch does not continue what the output contains.
-            UnavailableError: Nothing of the batch is visible, or the outcome is unknown.
-            StateError: The batch was not written by a stage; nothing of it is visible.
-        """
-        ...
-
-    def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
-        """Keeps the views readable at some commits, and no longer at those of earlier calls.
-
-        Until the first call after :meth:`open`, nothing is removed that readers of an earlier state may need.
-
-        Args:
-            commits: For each commit, the time until which a reader needs it.
-
-        Returns:
-            The commits at which the views cannot be kept readable, each with a readable reason. For all other
-            commits, nothing is removed from now on; readers have to check whether everything is there.
-
-        Raises:
-            OvertakenError: Another run has taken over; stop.
-            OutputRefusedError: The output does not allow what has to be done.
-        """
-        ...
-
-    def close(self) -> None:
-        """Releases the output. Idempotent, never raises."""
-        ...
 
 
 class SinkStep(StrEnum):

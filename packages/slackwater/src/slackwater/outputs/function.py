@@ -15,17 +15,18 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.store import StateStore
-from slackwater.outputs.batch import BatchCommits, check_owner, is_covered, progress_after
-from slackwater.outputs.contract import Emit, WriteReport
+from slackwater.outputs.batch import BatchCommits
+from slackwater.outputs.contract import Emit, SinkSettings
+from slackwater.outputs.sink import Sink, Written
 from slackwater.protocol import (
     BatchHeader,
     CommitPosition,
     MalformedRecordError,
     ProgressRecord,
     StateError,
-    SystemClock,
     decode_progress_record,
     encode_progress_record,
+    nothing_visible,
 )
 
 PROGRESS_FILE: Final = "progress.json"
@@ -68,13 +69,13 @@ class FunctionFailedError(Exception):
         self.error = error
 
 
-class FunctionSink:
-    """A :class:`~slackwater.outputs.contract.Sink` that calls a function.
+class FunctionSink(Sink):
+    """A :class:`~slackwater.outputs.sink.Sink` that calls a function.
 
     Args:
-        function: Called with each batch.
-        pipeline: The pipeline's name.
-        emit: Which states are published.
+        function: Called with each batch. An error that it raises is raised as :class:`FunctionFailedError`,
+            and it receives the batch again.
+        settings: The pipeline, and which states are published.
         keys_move: For each view, whether a document's key may move from one bucket to another.
         store: The store of the checkpoint, which contains the progress.
         place: The name of the checkpoint, for messages.
@@ -84,106 +85,41 @@ class FunctionSink:
     def __init__(
         self,
         function: Callable[[SettledBatch], None],
+        settings: SinkSettings,
         *,
-        pipeline: str,
-        emit: Emit,
         keys_move: Sequence[bool],
         store: StateStore,
         place: str,
         hold: Callable[[], AbstractContextManager[None]],
     ) -> None:
+        super().__init__(settings)
         self._function = function
-        self._pipeline = pipeline
-        self._emit = emit
         self._keys_move = keys_move
         self._store = store
         self._place = place
         self._hold = hold
-        self._clock = SystemClock()
+        self._run = ""  # no record of it fences anything
         self._held = ExitStack()
         self._progress: ProgressRecord | None = None
+        self._put_progress = nothing_visible(settings.pipeline)
+        """The progress to be recorded, because the function has returned."""
 
     @property
     def place(self) -> str:
         """See :meth:`Sink.place`."""
         return self._place
 
-    def check(self, query_id: str | None) -> None:
-        """See :meth:`Sink.check`.
-
-        Raises:
-            StateError: The progress belongs to another checkpoint, or cannot be read.
-            UnavailableError: The store does not answer.
-        """
-        check_owner(self._pipeline, self._read(), query_id, self._kept_in)
-
-    def open(self) -> ProgressRecord | None:
-        """Locks the checkpoint, and returns the newest batch whose function has returned.
-
-        Raises:
-            UnavailableError: Another run holds the checkpoint.
-            StateError: The progress cannot be read.
-            UnavailableError: The store does not answer.
-        """
-        self._held.enter_context(self._hold())
-        self._progress = self._read()
-        return self._progress
-
-    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Calls the function, then records that it has returned.
-
-        Raises:
-            FunctionFailedError: The function has raised an error; it will receive the batch again.
-            StateError: The progress belongs to another checkpoint, or the batch does not continue it.
-            UnavailableError: The progress could not be written.
-            StateError: The batch was not written by a stage; the function was not called.
-        """
-        check_owner(self._pipeline, self._progress, query_id, self._kept_in)
-        settled = SettledBatch(batch, self._emit, self._keys_move)
-        was_covered = is_covered(self._pipeline, batch, self._progress)
-        started = self._clock.monotonic()
-        documents = deletes = 0
-        if not was_covered:
-            for _, _, document in chain.from_iterable(map(settled.documents, range(len(self._keys_move)))):
-                documents += 1
-                deletes += document is None
-            self._call(settled)
-        returned = self._clock.monotonic()
-        if not was_covered:
-            self._note(query_id, batch)
-        return WriteReport(
-            batch_id=batch.batch_id,
-            header=batch.header,
-            documents=documents,
-            deletes=deletes,
-            was_covered=was_covered,
-            produce_seconds=returned - started,
-            commit_seconds=self._clock.monotonic() - returned,
-            visible_at=self._clock.now(),
-        )
+    @property
+    def _kept_in(self) -> str:
+        return f"{PROGRESS_FILE} in {self._place}"
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
         """See :meth:`Sink.hold`. Nothing is kept for readers."""
         return dict.fromkeys(commits, "its documents are passed to a function, and are not kept for readers")
 
     def close(self) -> None:
-        """Releases the checkpoint. Idempotent, never raises."""
+        """See :meth:`Sink.close`. Releases the checkpoint."""
         self._held.close()
-
-    @property
-    def _kept_in(self) -> str:
-        return f"{PROGRESS_FILE} in {self._place}"
-
-    def _call(self, batch: SettledBatch) -> None:
-        try:
-            self._function(batch)
-        except Exception as error:
-            raise FunctionFailedError(error) from error
-
-    def _note(self, query_id: str, batch: DocumentBatch) -> None:
-        progress = progress_after(self._pipeline, query_id, batch)
-        self._store.write(PROGRESS_FILE, encode_progress_record(progress))
-        self._progress = progress
 
     def _read(self) -> ProgressRecord | None:
         data = self._store.read(PROGRESS_FILE)
@@ -195,3 +131,33 @@ class FunctionSink:
             raise StateError(
                 f"{self._kept_in} cannot be read: {error}", "restore the checkpoint, or start with a new one"
             ) from error
+
+    def _take_over(self) -> ProgressRecord | None:
+        """Locks the checkpoint, and returns the newest batch whose function has returned."""
+        self._held.enter_context(self._hold())
+        self._progress = self._read()
+        return self._progress
+
+    def _begin(self, batch: DocumentBatch) -> ProgressRecord | None:
+        return self._progress
+
+    def _put(self, batch: DocumentBatch, progress: ProgressRecord) -> Written:
+        """Calls the function, once all documents of the batch have been read."""
+        settled = SettledBatch(batch, self._settings.emit, self._keys_move)
+        written = Written()
+        for _, _, document in chain.from_iterable(map(settled.documents, range(len(self._keys_move)))):
+            written.documents += 1
+            written.deletes += document is None
+        try:
+            self._function(settled)
+        except Exception as error:
+            raise FunctionFailedError(error) from error
+        self._put_progress = progress
+        return written
+
+    def _commit(self) -> None:
+        self._store.write(PROGRESS_FILE, encode_progress_record(self._put_progress))
+        self._progress = self._put_progress
+
+    def _discard(self) -> None:
+        """Leaves it to the function what it does with a batch that it receives again."""

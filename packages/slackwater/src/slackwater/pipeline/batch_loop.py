@@ -11,7 +11,7 @@ from slackwater.cdc.records.batch import PlannedBatch
 from slackwater.engine.documents import DocumentBatch, documents_by_view
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import WrittenManifest
-from slackwater.outputs.contract import Sink
+from slackwater.outputs.sink import Sink
 from slackwater.pipeline.batch_job import BatchJobs
 from slackwater.pipeline.batch_task import KnownState
 from slackwater.pipeline.collector import collector_paused

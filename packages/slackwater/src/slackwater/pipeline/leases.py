@@ -9,7 +9,7 @@ from typing import Final
 from slackwater.control import is_over
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
 from slackwater.observe.repeating import Repeating
-from slackwater.outputs.contract import Sink
+from slackwater.outputs.sink import Sink
 from slackwater.pipeline.settings import RunSettings
 from slackwater.protocol import (
     Clock,

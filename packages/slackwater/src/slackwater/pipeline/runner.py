@@ -17,7 +17,8 @@ from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.settings import FormProof, Scope, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import history
-from slackwater.outputs.contract import REQUEST_TIMEOUT, Sink, SinkProbe
+from slackwater.outputs.contract import REQUEST_TIMEOUT, SinkProbe
+from slackwater.outputs.sink import Sink
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, is_cancelled, root_cause
 from slackwater.pipeline.batch_loop import BatchLoop

@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from slackwater.outputs.contract import Sink, SinkKind, SinkProbe
+from slackwater.outputs.contract import SinkKind, SinkProbe
 from slackwater.outputs.formats.form import OutputForm, output_form
 from slackwater.outputs.kafka.debezium import row_type
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTable, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
+from slackwater.outputs.sink import Sink
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
 from slackwater.pipeline.settings import RunSettings

@@ -25,7 +25,6 @@ from slackwater.kafka.registry import (
 from slackwater.kafka.transactions import TransactionWriter
 from slackwater.outputs.contract import SinkProbe
 from slackwater.outputs.errors import OutputRefusedError, run_overtaken
-from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.kafka.answers import newest_progress, read_progress
 from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.producer import (
@@ -34,6 +33,7 @@ from slackwater.outputs.kafka.producer import (
 )
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
 from slackwater.outputs.kafka.transaction import BatchTransaction
+from slackwater.outputs.sink import Failure, Sink, Written
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import (
     Clock,
@@ -54,9 +54,10 @@ _BATCH_BYTES = 1_000_000
 _TIMED_OUT: Final = "a transaction that was open for too long"
 
 
-class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
-    """A :class:`~slackwater.outputs.contract.Sink` that writes to a topic per view."""
+class KafkaSink(Sink):
+    """A :class:`~slackwater.outputs.sink.Sink` that writes to a topic per view."""
 
+    _settings: KafkaSinkSettings
     _failures = TransactionFailedError, OvertakenError, RegistryUnavailableError
 
     def __init__(

@@ -20,7 +20,6 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import SinkProbe, SinkSettings, SinkStep, WriteReport
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.lake.changes import ChangeReader, OutputTable
 from slackwater.outputs.lake.columns import type_texts
 from slackwater.outputs.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
@@ -33,6 +32,7 @@ from slackwater.outputs.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
+from slackwater.outputs.sink import Failure, Sink, Written
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import (
     BatchHeader,
@@ -63,8 +63,8 @@ class LakeSinkSettings(SinkSettings):
     """The place of the tables, and how long states are kept."""
 
 
-class LakeSink(ExactlyOnceSink[LakeSinkSettings]):
-    """A :class:`~slackwater.outputs.contract.Sink` that writes a table of a lake per view.
+class LakeSink(Sink):
+    """A :class:`~slackwater.outputs.sink.Sink` that writes a table of a lake per view.
 
     Args:
         settings: The pipeline and its tables.
@@ -74,6 +74,7 @@ class LakeSink(ExactlyOnceSink[LakeSinkSettings]):
         waiting: How it waits; None to wait silently.
     """
 
+    _settings: LakeSinkSettings
     _failures = LakeUnavailableError, LakeRefusedError, SnapshotConflictError
 
     def __init__(

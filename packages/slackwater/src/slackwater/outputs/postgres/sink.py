@@ -20,13 +20,13 @@ from slackwater.engine.payloads import Document
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
 from slackwater.outputs.errors import run_overtaken
-from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.answers import passes, reason, refusal
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.merge import TableWriter
 from slackwater.outputs.postgres.tables import PostgresSinkSettings, forms, prepare_tables, table_oids
 from slackwater.outputs.postgres.watchdog import Watchdog
+from slackwater.outputs.sink import Failure, Sink, Written
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import (
     Clock,
@@ -87,9 +87,10 @@ def _connect(settings: PostgresSinkSettings, **others: Any) -> Database:
     return psycopg.connect(postgres.url, **{**_CONNECTION, **password, **others})
 
 
-class PostgresSink(ExactlyOnceSink[PostgresSinkSettings]):
-    """A :class:`~slackwater.outputs.contract.Sink` that writes a table per view."""
+class PostgresSink(Sink):
+    """A :class:`~slackwater.outputs.sink.Sink` that writes a table per view."""
 
+    _settings: PostgresSinkSettings
     _failures = psycopg.Error, MalformedRecordError
 
     def __init__(

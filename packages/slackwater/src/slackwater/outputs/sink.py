@@ -1,8 +1,20 @@
-"""The skeleton of every exactly-once sink: it owns the run, the attempts and the decision what is written.
+"""The class of all sinks: it owns the run, the attempts and the decision what is written.
 
 Each kind of output implements the same six operations over its server: take over, begin, put, commit, discard
-and hold. Between them, the skeleton decides whether the output already contains the batch, tries again while
+and hold. Between them, the class decides whether the output already contains the batch, tries again while
 errors are transient, and remembers that another run has taken over.
+
+Each sink chooses how it keeps its progress, and how it prevents a superseded run from writing. Every sink
+must make each batch visible exactly once, and as a whole; only a function gets a batch again after a crash.
+
+To add a kind of sink, write a module beside ``kafka``, and extend three other places:
+
+- its class implements the operations. ``batch.py`` determines whether a batch continues what the output
+  contains, which documents it has, and which commits they belong to;
+- :class:`~slackwater.outputs.contract.SinkKind` contains its name, which is the ``kind`` of an output in
+  ``pipeline.toml``;
+- ``pipeline/folder.py`` reads the keys of such an output;
+- ``make_sink`` in ``pipeline/sinks.py`` creates it; until then, type checkers reject the new kind.
 """
 
 import uuid
@@ -10,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import check_owner, is_covered, progress_after
@@ -25,7 +37,6 @@ from slackwater.protocol import (
     UnavailableError,
 )
 
-S = TypeVar("S", bound=SinkSettings)
 T = TypeVar("T")
 
 
@@ -47,8 +58,11 @@ class Failure(NamedTuple):
     """Whether the same may succeed later without any intervention; otherwise there are no more attempts."""
 
 
-class ExactlyOnceSink(ABC, Generic[S]):
-    """A :class:`~slackwater.outputs.contract.Sink` without its server.
+class Sink(ABC):
+    """Makes a pipeline's batches visible, each exactly once. Used by one thread at a time.
+
+    Every method except :meth:`close` may block for the output's request time-out, and raises
+    :class:`~slackwater.protocol.UnavailableError` if the output does not answer within it.
 
     Args:
         settings: The pipeline, its outputs, and how they are written.
@@ -57,12 +71,12 @@ class ExactlyOnceSink(ABC, Generic[S]):
         waiting: How it waits for its server; None to wait silently.
     """
 
-    _failures: ClassVar[tuple[type[Exception], ...]]
+    _failures: ClassVar[tuple[type[Exception], ...]] = ()
     """The errors that :meth:`_judged` knows; all others end the run."""
 
     def __init__(
         self,
-        settings: S,
+        settings: SinkSettings,
         *,
         probe: SinkProbe | None = None,
         clock: Clock | None = None,
@@ -78,7 +92,7 @@ class ExactlyOnceSink(ABC, Generic[S]):
     @property
     @abstractmethod
     def place(self) -> str:
-        """See :meth:`Sink.place`."""
+        """The name of the server in messages such as "asking Kafka at broker:9092"."""
 
     @property
     @abstractmethod
@@ -113,33 +127,76 @@ class ExactlyOnceSink(ABC, Generic[S]):
     def _discard(self) -> None:
         """Ends without effect what :meth:`_begin` has begun; never raises."""
 
-    @abstractmethod
     def _judged(self, what: str, error: Exception) -> Failure:
         """Returns how to continue after one of the :attr:`_failures`; raises if no attempt can succeed.
 
         Whatever the error may have broken, such as a connection, is released.
         """
+        raise error
 
     @abstractmethod
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
-        """See :meth:`Sink.hold`."""
+        """Keeps the views readable at some commits, and no longer at those of earlier calls.
+
+        Until the first call after :meth:`open`, nothing is removed that readers of an earlier state may need.
+
+        Args:
+            commits: For each commit, the time until which a reader needs it.
+
+        Returns:
+            The commits at which the views cannot be kept readable, each with a readable reason. For all other
+            commits, nothing is removed from now on; readers have to check whether everything is there.
+
+        Raises:
+            OvertakenError: Another run has taken over; stop.
+            OutputRefusedError: The output does not allow what has to be done.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """See :meth:`Sink.close`."""
+        """Releases the output. Idempotent, never raises."""
 
     def check(self, query_id: str | None) -> None:
-        """See :meth:`Sink.check`."""
+        """Refuses a pipeline if another checkpoint has written its progress to the output; changes nothing.
+
+        It is called first, before Spark is started and before another run is affected.
+
+        Args:
+            query_id: The id of the checkpoint; None if the checkpoint is new.
+
+        Raises:
+            StateError: The output's progress belongs to another checkpoint.
+        """
         self._check_owner(
             self._patiently("its progress", self._settings.request_timeout, self._read), query_id
         )
 
     def open(self) -> ProgressRecord | None:
-        """See :meth:`Sink.open`."""
+        """Takes over the pipeline, so that no earlier run can write any more.
+
+        Returns:
+            The newest visible batch; None if there is none.
+
+        Raises:
+            StateError: The output was changed since the pipeline's last batch.
+            ConfigError: The output cannot be used in its current form.
+        """
         return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """See :meth:`Sink.write`."""
+        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
+
+        Args:
+            query_id: The id of the checkpoint.
+            batch: The batch after the newest visible one.
+
+        Raises:
+            OvertakenError: Another run has taken over; stop. All later calls raise it, too.
+            OutputRefusedError: The output rejects the batch, and would reject it again.
+            UnavailableError: Nothing of the batch is visible, or the outcome is unknown.
+            StateError: The batch does not continue what the output contains, or was not written by a stage;
+                nothing of it is visible.
+        """
         if self._fenced is not None:
             raise self._fenced
         self._probe(SinkStep.COLLECTED, batch.batch_id)
