@@ -18,12 +18,11 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from slackwater.engine.state.store import DRAFTS, open_store
+from slackwater.engine.state.store import DRAFTS, StateStore, open_store
 from slackwater.pipeline.spark_conf import given_conf
 from slackwater.protocol import ConfigError, StateError, UnavailableError
 
 if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
-    from slackwater.engine.state.store import ArrowStore, HadoopStore
     from slackwater.pipeline.fingerprint import Change, PipelineFingerprint
 
 CHECKPOINT_FILE = "slackwater.json"
@@ -80,7 +79,7 @@ class Checkpoint:
         return s3_address(self.address, {**given_conf(os.environ), **self._spark_conf})
 
     @cached_property
-    def store(self) -> "ArrowStore | HadoopStore":
+    def store(self) -> StateStore:
         """The store of the state.
 
         Raises:

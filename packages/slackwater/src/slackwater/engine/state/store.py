@@ -7,10 +7,11 @@ requirement on a store is that a file can be read once the write has returned.
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
-from typing import Final, Protocol
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from slackwater.protocol import ConfigError, StateError, UnavailableError
@@ -23,64 +24,117 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s'\"?]*@")
 error that would show it."""
 
 _HDFS: Final = "hdfs://"
-_HDFS_FAILURES: Final = (OSError, RuntimeError)
-"""The errors that HDFS's client raises. Answers of a server that have no class of their own are
-RuntimeErrors."""
 _PERMISSION: Final = 0o700
 """The permission of folders, because segments contain rows of the source."""
 
+Names = list[str]
+"""The class of stores has a method with the name of lists."""
 
-class StateStore(Protocol):
-    """Stores files by name. A name may contain folders, separated by ``/``."""
+
+class StateStore(ABC):
+    """Stores files by name. A name may contain folders, separated by ``/``.
+
+    Every method raises :class:`UnavailableError` if the store does not answer, or does not do it. A file
+    system implements the methods with an underscore, which get paths and raise its own errors.
+
+    Args:
+        address: The address to show in messages.
+        folder: The path of the folder in its file system.
+    """
+
+    _failures: ClassVar[tuple[type[Exception], ...]] = (OSError,)
+    """The errors that the file system's client raises."""
+
+    def __init__(self, address: str, folder: str) -> None:
+        self.address = without_credentials(address)
+        """The address for messages, without credentials."""
+        self._folder = PurePosixPath(folder)
 
     def read(self, name: str) -> bytes | None:
-        """Returns the content of a file; None if it does not exist.
-
-        Raises:
-            UnavailableError: The store does not answer.
-        """
+        """Returns the content of a file; None if it does not exist."""
+        with self._answering("read", name):
+            try:
+                return self._read(self._path(name))
+            except FileNotFoundError:
+                return None
 
     def read_part(self, name: str, offset: int, length: int) -> bytes:
         """Returns a part of a file; it is shorter if the file ends there.
 
         Raises:
             StateError: The file does not exist.
-            UnavailableError: The store does not answer.
         """
+        with self._answering("read", name):
+            try:
+                return self._read_part(self._path(name), offset, length)
+            except FileNotFoundError as error:
+                raise missing_file(self.address, name) from error
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file, completely or not at all; afterwards it survives a failure of the machine.
-
-        Raises:
-            UnavailableError: It could not be written.
-        """
+        """Writes a file, completely or not at all; afterwards it survives a failure of the machine."""
+        with self._answering("written", name):
+            self._write(self._path(name), data)
 
     def create(self, name: str, data: bytes) -> bool:
         """Writes a file like :meth:`write`, unless it exists; returns False if it does.
 
         If the store has no means to prevent it, two processes that create a file at the same time may both
         succeed.
-
-        Raises:
-            UnavailableError: It could not be written.
         """
+        with self._answering("written", name):
+            try:
+                self._create(self._path(name), data)
+            except FileExistsError:
+                return False
+            return True
 
     def list(self, folder: str) -> list[str]:
-        """Returns the names of the files in a folder, in no order; none if the folder does not exist.
-
-        Raises:
-            UnavailableError: The store does not answer.
-        """
+        """Returns the names of the files in a folder, in no order; none if the folder does not exist."""
+        with self._answering("listed", folder):
+            return self._list(self._path(folder))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Removes files. Files that do not exist are not an error.
+        """Removes files. Files that do not exist are not an error."""
+        for name in names:
+            with self._answering("deleted", name), suppress(FileNotFoundError):
+                self._delete(self._path(name))
 
-        Raises:
-            UnavailableError: The store does not answer.
-        """
+    def _path(self, name: str) -> str:
+        return str(self._folder / name)
+
+    @contextmanager
+    def _answering(self, what: str, name: str) -> Iterator[None]:
+        """Turns an error of the file system into one that says what cannot be done, such as ``read``."""
+        try:
+            yield
+        except self._failures as error:
+            raise UnavailableError(
+                f"checkpoint {self.address}: {name or 'the folder'} cannot be {what}: "
+                f"{without_credentials(str(error))}. "
+                "Nothing is lost: start again when the checkpoint's file system works"
+            ) from error
+
+    @abstractmethod
+    def _read(self, path: str) -> bytes: ...
+
+    @abstractmethod
+    def _read_part(self, path: str, offset: int, length: int) -> bytes: ...
+
+    @abstractmethod
+    def _write(self, path: str, data: bytes) -> None: ...
+
+    @abstractmethod
+    def _create(self, path: str, data: bytes) -> None:
+        """Raises ``FileExistsError`` if the file exists."""
+
+    @abstractmethod
+    def _list(self, path: str) -> Names: ...
+
+    @abstractmethod
+    def _delete(self, path: str) -> None: ...
 
 
-class ArrowStore:
+class ArrowStore(StateStore):
     """A folder of a file system that ``pyarrow.fs`` supports.
 
     Args:
@@ -95,98 +149,61 @@ class ArrowStore:
         # Workers import this module to process a bucket; the libraries of file systems take a while.
         from pyarrow import fs
 
-        self.address = without_credentials(address if shown is None else shown)
-        """The address for messages, without credentials."""
+        shown = address if shown is None else shown
         is_address = "://" in address or address.startswith("file:")
         try:
             self._files, path = fs.FileSystem.from_uri(
                 _in_one_request(address) if is_address else os.path.abspath(address)
             )
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors, too
-            reason = without_credentials(str(error))
             raise ConfigError(
-                f"checkpoint {self.address}: {reason}; expected a local folder, or an address: "
-                "file://, hdfs://, s3:// or gs://"
+                f"checkpoint {without_credentials(f'{shown}: {error}')}; expected a local folder, or an "
+                "address: file://, hdfs://, s3:// or gs://"
             ) from error
-        self._folder = PurePosixPath(path)
+        super().__init__(shown, path)
         self._is_local = isinstance(self._files, fs.LocalFileSystem)
 
-    def read(self, name: str) -> bytes | None:
-        """See :class:`StateStore`."""
-        try:
-            with self._files.open_input_file(self._path(name)) as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise wrong_answer(self.address, "read", name, error) from error
+    def _read(self, path: str) -> bytes:
+        with self._files.open_input_file(path) as file:
+            return bytes(file.read())
 
-    def read_part(self, name: str, offset: int, length: int) -> bytes:
-        """See :class:`StateStore`."""
-        try:
-            with self._files.open_input_file(self._path(name)) as file:
-                # Some file systems refuse to read behind the end, which says that they do not answer.
-                return bytes(file.read_at(length, offset)) if offset < file.size() else b""
-        except FileNotFoundError as error:
-            raise missing_file(self.address, name) from error
-        except OSError as error:
-            raise wrong_answer(self.address, "read", name, error) from error
+    def _read_part(self, path: str, offset: int, length: int) -> bytes:
+        with self._files.open_input_file(path) as file:
+            # Some file systems refuse to read behind the end, which says that they do not answer.
+            return bytes(file.read_at(length, offset)) if offset < file.size() else b""
 
-    def create(self, name: str, data: bytes) -> bool:
-        """See :class:`StateStore`. On a local disk, exactly one of several processes succeeds."""
+    def _create(self, path: str, data: bytes) -> None:
+        """On a local disk, exactly one of several processes succeeds."""
         if self._is_local:
-            try:
-                self._write_locally(name, data, os.link)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                raise wrong_answer(self.address, "written", name, error) from error
-            return True
-        if self.read(name) is not None:
-            return False
-        self.write(name, data)
-        return True
-
-    def write(self, name: str, data: bytes) -> None:
-        """See :class:`StateStore`."""
+            self._write_locally(path, data, os.link)
+            return
         try:
-            if self._is_local:
-                self._write_locally(name, data, os.rename)
-            else:
-                path = self._path(name)
-                # Only an object store makes a file visible at its end; elsewhere a folder must be there.
-                if self._files.type_name != "s3":
-                    self._files.create_dir(str(PurePosixPath(path).parent), recursive=True)
-                with self._files.open_output_stream(path) as file:
-                    file.write(data)
-        except OSError as error:
-            raise wrong_answer(self.address, "written", name, error) from error
+            self._read(path)
+        except FileNotFoundError:
+            self._write(path, data)
+        else:
+            raise FileExistsError(path)
 
-    def list(self, folder: str) -> list[str]:
-        """See :class:`StateStore`."""
+    def _write(self, path: str, data: bytes) -> None:
+        if self._is_local:
+            self._write_locally(path, data, os.rename)
+            return
+        # Only an object store makes a file visible at its end; elsewhere a folder must be there.
+        if self._files.type_name != "s3":
+            self._files.create_dir(str(PurePosixPath(path).parent), recursive=True)
+        with self._files.open_output_stream(path) as file:
+            file.write(data)
+
+    def _list(self, path: str) -> Names:
         from pyarrow import fs
 
-        try:
-            found = self._files.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True))
-        except OSError as error:
-            raise wrong_answer(self.address, "listed", folder, error) from error
+        found = self._files.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return [each.base_name for each in found if each.type == fs.FileType.File]
 
-    def delete(self, names: Iterable[str]) -> None:
-        """See :class:`StateStore`."""
-        for name in names:
-            try:
-                self._files.delete_file(self._path(name))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise wrong_answer(self.address, "deleted", name, error) from error
+    def _delete(self, path: str) -> None:
+        self._files.delete_file(path)
 
-    def _path(self, name: str) -> str:
-        return str(self._folder / name)
-
-    def _write_locally(self, name: str, data: bytes, place: Callable[[str, str], None]) -> None:
-        path = self._path(name)
+    def _write_locally(self, path: str, data: bytes, place: Callable[[str, str], None]) -> None:
         folder, drafts = os.path.dirname(path), str(self._folder / DRAFTS)
         draft = os.path.join(drafts, uuid.uuid4().hex)
         try:
@@ -210,7 +227,7 @@ class ArrowStore:
         _sync_folder(folder)
 
 
-class HadoopStore:
+class HadoopStore(StateStore):
     """A folder of HDFS. A file is renamed into place when all DataNodes have it on their disks.
 
     Args:
@@ -221,81 +238,34 @@ class HadoopStore:
         ConfigError: The address does not belong to a known cluster.
     """
 
+    _failures = OSError, RuntimeError
+    """Answers of a server that have no class of their own are RuntimeErrors."""
+
     def __init__(self, address: str) -> None:
         from hdfs_native import Client
 
-        self.address = without_credentials(address)
-        """The address for messages, without credentials."""
         parts = urlsplit(address)
-        self._folder = PurePosixPath(parts.path or "/")
+        super().__init__(address, parts.path or "/")
         try:
             self._client = Client(f"{_HDFS}{parts.netloc}")
-        except (*_HDFS_FAILURES, ValueError) as error:
+        except (*self._failures, ValueError) as error:
             raise ConfigError(f"checkpoint {self.address}: {error}") from error
 
-    def read(self, name: str) -> bytes | None:
-        """See :class:`StateStore`."""
-        try:
-            with self._client.read(self._path(name)) as file:
-                return bytes(file.readall())
-        except FileNotFoundError:
-            return None
-        except _HDFS_FAILURES as error:
-            raise wrong_answer(self.address, "read", name, error) from error
+    def _read(self, path: str) -> bytes:
+        with self._client.read(path) as file:
+            return bytes(file.readall())
 
-    def read_part(self, name: str, offset: int, length: int) -> bytes:
-        """See :class:`StateStore`."""
-        try:
-            with self._client.read(self._path(name)) as file:
-                there = max(0, min(length, len(file) - offset))
-                return bytes(file.read_range(offset, there)) if there else b""
-        except FileNotFoundError as error:
-            raise missing_file(self.address, name) from error
-        except _HDFS_FAILURES as error:
-            raise wrong_answer(self.address, "read", name, error) from error
+    def _read_part(self, path: str, offset: int, length: int) -> bytes:
+        with self._client.read(path) as file:
+            there = max(0, min(length, len(file) - offset))
+            return bytes(file.read_range(offset, there)) if there else b""
 
-    def create(self, name: str, data: bytes) -> bool:
-        """See :class:`StateStore`; exactly one of several succeeds."""
-        try:
-            self._write(name, data, may_replace=False)
-        except FileExistsError:
-            return False
-        except _HDFS_FAILURES as error:
-            raise wrong_answer(self.address, "written", name, error) from error
-        return True
+    def _create(self, path: str, data: bytes) -> None:
+        """Exactly one of several processes succeeds."""
+        self._write(path, data, may_replace=False)
 
-    def write(self, name: str, data: bytes) -> None:
-        """See :class:`StateStore`."""
-        try:
-            self._write(name, data, may_replace=True)
-        except _HDFS_FAILURES as error:
-            raise wrong_answer(self.address, "written", name, error) from error
-
-    def list(self, folder: str) -> list[str]:
-        """See :class:`StateStore`."""
-        try:
-            found = list(self._client.list_status(self._path(folder)))
-        except FileNotFoundError:
-            return []
-        except _HDFS_FAILURES as error:
-            raise wrong_answer(self.address, "listed", folder, error) from error
-        return [PurePosixPath(each.path).name for each in found if not each.isdir]
-
-    def delete(self, names: Iterable[str]) -> None:
-        """See :class:`StateStore`."""
-        for name in names:
-            try:
-                self._client.delete(self._path(name))
-            except FileNotFoundError:
-                continue
-            except _HDFS_FAILURES as error:
-                raise wrong_answer(self.address, "deleted", name, error) from error
-
-    def _path(self, name: str) -> str:
-        return str(self._folder / name)
-
-    def _write(self, name: str, data: bytes, *, may_replace: bool) -> None:
-        path, draft = self._path(name), self._path(f"{DRAFTS}/{uuid.uuid4().hex}")
+    def _write(self, path: str, data: bytes, *, may_replace: bool = True) -> None:
+        draft = self._path(f"{DRAFTS}/{uuid.uuid4().hex}")
         for folder in (draft, path):
             parent = str(PurePosixPath(folder).parent)
             self._client.mkdirs(parent, permission=_PERMISSION, create_parent=True)
@@ -304,53 +274,54 @@ class HadoopStore:
             file.hsync()
         try:
             self._client.rename(draft, path, overwrite=may_replace)
-        except _HDFS_FAILURES:
+        except self._failures:
             self._client.delete(draft)
             raise
 
+    def _list(self, path: str) -> Names:
+        try:
+            found = list(self._client.list_status(path))
+        except FileNotFoundError:
+            return []
+        return [PurePosixPath(each.path).name for each in found if not each.isdir]
 
-def open_store(address: str, shown: str | None = None) -> ArrowStore | HadoopStore:
+    def _delete(self, path: str) -> None:
+        self._client.delete(path)
+
+
+def open_store(address: str, shown: str | None = None) -> StateStore:
     """Returns the store at an address; see :class:`ArrowStore` for the arguments and errors."""
     return HadoopStore(address) if address.startswith(_HDFS) else ArrowStore(address, shown)
 
 
-class MemoryStore:
+class MemoryStore(StateStore):
     """A store in the memory of this process, for tests, and for a pipeline that stores nothing."""
 
     def __init__(self) -> None:
+        super().__init__("in memory", "")
         self.files: dict[str, bytes] = {}
 
-    def read(self, name: str) -> bytes | None:
-        """See :class:`StateStore`."""
-        return self.files.get(name)
+    def _read(self, path: str) -> bytes:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path]
 
-    def read_part(self, name: str, offset: int, length: int) -> bytes:
-        """See :class:`StateStore`."""
-        if name not in self.files:
-            raise missing_file("in memory", name)
-        return self.files[name][offset : offset + length]
+    def _read_part(self, path: str, offset: int, length: int) -> bytes:
+        return self._read(path)[offset : offset + length]
 
-    def create(self, name: str, data: bytes) -> bool:
-        """See :class:`StateStore`."""
-        if name in self.files:
-            return False
-        self.write(name, data)
-        return True
+    def _create(self, path: str, data: bytes) -> None:
+        if path in self.files:
+            raise FileExistsError(path)
+        self._write(path, data)
 
-    def write(self, name: str, data: bytes) -> None:
-        """See :class:`StateStore`."""
-        self.files[name] = data
+    def _write(self, path: str, data: bytes) -> None:
+        self.files[path] = data
 
-    def list(self, folder: str) -> list[str]:
-        """See :class:`StateStore`."""
-        prefix = f"{folder}/" if folder else ""
-        names = (name.removeprefix(prefix) for name in self.files if name.startswith(prefix))
-        return [name for name in names if "/" not in name]
+    def _list(self, path: str) -> Names:
+        return [PurePosixPath(name).name for name in self.files if str(PurePosixPath(name).parent) == path]
 
-    def delete(self, names: Iterable[str]) -> None:
-        """See :class:`StateStore`."""
-        for name in names:
-            self.files.pop(name, None)
+    def _delete(self, path: str) -> None:
+        self.files.pop(path, None)
 
 
 def _in_one_request(address: str) -> str:
@@ -363,21 +334,6 @@ def _in_one_request(address: str) -> str:
 def without_credentials(text: str) -> str:
     """Returns an address, or an error that contains one, without credentials."""
     return _CREDENTIALS.sub("***@", text)
-
-
-def wrong_answer(address: str, what: str, name: str, error: Exception) -> UnavailableError:
-    """Returns the error for a store that does not do what was requested.
-
-    Args:
-        address: The address of the store, without credentials.
-        what: The participle, such as ``read``.
-        name: The name of the file; empty for the folder.
-        error: The cause.
-    """
-    return UnavailableError(
-        f"checkpoint {address}: {name or 'the folder'} cannot be {what}: {without_credentials(str(error))}. "
-        "Nothing is lost: start again when the checkpoint's file system works"
-    )
 
 
 def missing_file(address: str, name: str) -> StateError:
