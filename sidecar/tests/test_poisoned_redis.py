@@ -13,9 +13,10 @@ import redis
 from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
-    MarkerStoreContentError,
+    MarkerStoreUnavailableError,
     RedisMarkerStore,
     StoredPosition,
+    StoreFault,
     markers_of,
 )
 from slackwater.dev import RedisServer
@@ -84,8 +85,9 @@ class World:
         for question in questions:
             try:
                 question()
-            except MarkerStoreContentError as error:
-                failures.append(error.operation)
+            except MarkerStoreUnavailableError as error:
+                if error.fault is StoreFault.CONTENT:
+                    failures.append(error.operation)
         return failures
 
 

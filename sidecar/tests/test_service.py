@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.cdc import EndOffsets, Frontier
 from slackwater.control.health import AWAY_AFTER
-from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus
+from slackwater.cuts import FrontierState, FrontierStatus, TopicUnavailableError
 from slackwater.protocol import (
     AheadMarkers,
     Clock,
@@ -164,7 +164,7 @@ class World:
 
     def decide(self, logged: LoggedDecisions) -> list[Decision]:
         if self.are_decisions_away:
-            raise CutLogUnavailableError("read", "inv.slackwater.cuts", "refused")
+            raise TopicUnavailableError("read", "inv.slackwater.cuts", "refused")
         decided, self.decided = self.decided, []
         return [*decided, *logged.new()]
 
@@ -804,7 +804,7 @@ def test_a_sidecar_reports_also_while_kafka_is_silent(
             raise error
 
     discover, identity = world.reader.discover, world.log.identity
-    log_error = CutLogUnavailableError("read", "inv.slackwater.cuts", "no answer")
+    log_error = TopicUnavailableError("read", "inv.slackwater.cuts", "no answer")
     log_seconds = run.LOG_TIMEOUT.total_seconds()
 
     def looks() -> list[str]:

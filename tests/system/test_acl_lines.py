@@ -40,7 +40,7 @@ from slackwater.client import (
 from slackwater.client.inputs import Inputs
 from slackwater.client.shares import Share
 from slackwater.client.topic_views import TopicReaders
-from slackwater.cuts import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog, LeaseLog
+from slackwater.cuts import KafkaCutLog, LeaseLog, PipelineLog
 from slackwater.pipeline import load_pipeline
 from slackwater.pipeline.leases import LeaseHolder
 from slackwater.pipeline.rights import rights_of as rights_of_pipeline
@@ -276,7 +276,7 @@ class PublishedView:
     @contextmanager
     def holding(self) -> Iterator[None]:
         holder = LeaseHolder(
-            KafkaLeaseLog(self._world.plain),
+            LeaseLog(self._world.plain),
             pipeline=self._world.name,
             source=SOURCE,
             refusal="",
@@ -482,7 +482,7 @@ def look_after(world: World, source: str) -> None:
 
 def record_run(world: World, name: str) -> None:
     """Tells the cluster of a run of a pipeline, which has ended, and of a lease; both have this name."""
-    with closing(KafkaPipelineLog(world.plain.bootstrap)) as pipelines:
+    with closing(PipelineLog(world.plain)) as pipelines:
         pipelines.ensure()
         run = replace(REGISTRATION, pipeline=name, base_name=name, source=name)
         pipelines.register(run)

@@ -9,9 +9,9 @@ from slackwater.cuts import (
     CutLog,
     FrontierStatus,
     MarkerStore,
-    MarkerStoreContentError,
     MarkerStoreUnavailableError,
     StoredPosition,
+    StoreFault,
     cuts_of,
     markers_of,
     merged_markers,
@@ -36,7 +36,7 @@ meanwhile."""
 class RedisMirror:
     """Copies the log into a store, and repairs it: it may be away, emptied, set back or replaced.
 
-    No method raises because of the store. Methods that read the log raise ``CutLogUnavailableError``. Used by
+    No method raises because of the store. Methods that read the log raise ``TopicUnavailableError``. Used by
     one thread.
 
     Args:
@@ -159,9 +159,10 @@ class RedisMirror:
         asked_at = self._clock.monotonic()
         try:
             yield
-        except MarkerStoreContentError as error:
-            self._note_wrong(error.reason)
         except MarkerStoreUnavailableError as error:
+            if error.fault is StoreFault.CONTENT:
+                self._note_wrong(error.reason)
+                return
             if self.error is None:
                 logger.warning("Redis is unavailable: %s", error, extra={"source": self._source})
             self._rest_after(asked_at)
@@ -212,7 +213,9 @@ class RedisMirror:
             return True
         try:
             wrong = self._wrong_content(store)
-        except MarkerStoreContentError as error:
+        except MarkerStoreUnavailableError as error:
+            if error.fault is not StoreFault.CONTENT:
+                raise
             wrong = error.reason
         if wrong:
             self._remove(store, timeline, wrong)

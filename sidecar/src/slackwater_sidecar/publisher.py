@@ -14,10 +14,10 @@ from enum import Enum, auto
 from slackwater.cuts import (
     CutLog,
     CutLogReplacedError,
-    CutLogUnavailableError,
     FrontierStatus,
     MarkerStore,
     StoredPosition,
+    TopicUnavailableError,
     merged_markers,
 )
 from slackwater.protocol import (
@@ -456,7 +456,7 @@ class Publisher:
             self._is_replaced = True
             self.mirror.forget_log()
             raise
-        except CutLogUnavailableError as error:
+        except TopicUnavailableError as error:
             if self.log_error is None:
                 logger.warning("cut log is unavailable: %s", error)
             self.log_error = str(error)

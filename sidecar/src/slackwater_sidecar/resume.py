@@ -53,7 +53,7 @@ class LoggedDecisions:
         The first call also returns what was decided shortly before the newest cut.
 
         Raises:
-            CutLogUnavailableError, StateError: the log cannot be read.
+            TopicUnavailableError, StateError: the log cannot be read.
         """
         end = self._log.end()
         if end <= self._read_to:
@@ -152,7 +152,7 @@ def resume(log: CutLog, timeline: int) -> Resumption:
     Raises:
         RecordsGoneError: the log has lost all of its cuts.
         CutLogReplacedError: it begins in the middle.
-        CutLogUnavailableError, StateError: the log cannot be read.
+        TopicUnavailableError, StateError: the log cannot be read.
     """
     newest = _highest(log)
     if newest is not None:

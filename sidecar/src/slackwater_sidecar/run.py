@@ -10,11 +10,11 @@ from datetime import timedelta
 
 from slackwater.command.listening import HttpSettings, serving
 from slackwater.cuts import (
-    CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
     KafkaCutLog,
     RedisMarkerStore,
+    TopicUnavailableError,
 )
 from slackwater.observe.telemetry import Telemetry
 from slackwater.protocol import SlackwaterError, SystemClock, epoch_ms, hide
@@ -234,7 +234,7 @@ class _Follower:
                 self._log.ensure_topic(replication_factor=settings.replication_factor)
                 found = resume(self._log, settings.timeline)
                 self._publisher.state.resume_from(found.newest)
-            except CutLogUnavailableError as error:
+            except TopicUnavailableError as error:
                 logger.warning("waiting for Kafka: %s", error, extra={"source": settings.source})
                 monitor.waits_for = hide(str(error), settings.servers.secrets)
                 self._stop.wait(_RETRY_SECONDS)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slackwater.cdc import Frontier
-from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus
+from slackwater.cuts import FrontierState, FrontierStatus, TopicUnavailableError
 from slackwater.protocol import (
     OpenTransaction,
     Refusal,
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 OnStatus = Callable[[SidecarStatus], None]
 NewDecisions = Callable[[], Sequence[Decision]]
-"""Returns what was decided since it was called last; raises CutLogUnavailableError."""
+"""Returns what was decided since it was called last; raises TopicUnavailableError."""
 
 _BUSY_SECONDS = 0.005
 _IDLE_SECONDS = 0.02
@@ -266,7 +266,7 @@ class Sidecar:
             return True
         try:
             decisions = self._decisions()
-        except CutLogUnavailableError as error:
+        except TopicUnavailableError as error:
             logger.warning("decisions cannot be read: %s", error, extra={"source": self._settings.source})
             return False
         self._knows_decisions = True

@@ -7,10 +7,11 @@ from http.client import HTTPConnection
 from itertools import cycle
 from typing import Final
 
-from slackwater.cuts import KafkaCutLog, KafkaPipelineLog
+from slackwater.cuts import KafkaCutLog, PipelineLog
 from slackwater.protocol import (
     Clock,
     Cut,
+    KafkaSettings,
     PipelineRegistration,
     PipelineReport,
     RegisteredStage,
@@ -157,7 +158,7 @@ def _registration(number: int, source: str, started_ms: int) -> PipelineRegistra
 @contextmanager
 def _reporting(bootstrap: str, told: list[PipelineRegistration], clock: Clock) -> Iterator[None]:
     """Registers pipelines; each of them reports once a second during the block."""
-    log, stop = KafkaPipelineLog(bootstrap), threading.Event()
+    log, stop = PipelineLog(KafkaSettings(bootstrap)), threading.Event()
     log.ensure()
     for each in told:
         log.register(each)

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slackwater.cuts import KafkaPipelineLog
+from slackwater.cuts import PipelineLog
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads, pack_change
 from slackwater.outputs.sink import Sink
@@ -107,7 +107,7 @@ def published_revisions(
         emit: Which states they publish.
     """
     base, found = f"p{uuid.uuid4().hex[:10]}", list[PublishingPipeline]()
-    log = opened.enter_context(closing(KafkaPipelineLog(servers.kafka.bootstrap)))
+    log = opened.enter_context(closing(PipelineLog(servers.kafka)))
     log.ensure()
     for number, name in enumerate((base, f"{base}.v2"), 1):
         place = name.replace(".", "_")

@@ -25,16 +25,15 @@ from slackwater.cli.doctor.facts import (
 )
 from slackwater.command.invocation import ANSWERS_WITHIN
 from slackwater.cuts import (
-    CompactedTopicUnavailableError,
     CutLog,
-    CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
     MarkerStore,
-    MarkerStoreContentError,
     MarkerStoreUnavailableError,
     PipelineLog,
     StoredPosition,
+    StoreFault,
+    TopicUnavailableError,
 )
 from slackwater.protocol import (
     Clock,
@@ -363,7 +362,7 @@ class WrongStore(InMemoryMarkerStore):
 
     def _answer(self, operation: str) -> None:
         if operation == self.wrong:
-            raise MarkerStoreContentError(operation, "h:1", "WRONGTYPE")
+            raise MarkerStoreUnavailableError(operation, "h:1", "WRONGTYPE", StoreFault.CONTENT)
 
 
 class Stepping(SystemClock):
@@ -460,7 +459,7 @@ def test_a_server_that_falls_silent_is_known_within_ten_seconds(
         store.put_cut(log.append([cut()])[0], status(FrontierState.RUNNING, detail=""))
     silence = Silence(server, answers, clock)
     silent_log = silence.of(
-        "Kafka", log, lambda: caused_by_silence(CutLogUnavailableError("read", "cuts", "late"))
+        "Kafka", log, lambda: caused_by_silence(TopicUnavailableError("read", "cuts", "late"))
     )
     known = sources_of(
         silence.of("Redis", store, lambda: MarkerStoreUnavailableError("status", "h:1", "late")),
@@ -469,7 +468,7 @@ def test_a_server_that_falls_silent_is_known_within_ten_seconds(
         pipelines=silence.of(
             "Kafka",
             InMemoryPipelineLog(),
-            lambda: caused_by_silence(CompactedTopicUnavailableError("pipelines", "read", "late")),
+            lambda: caused_by_silence(TopicUnavailableError("read", "pipelines", "late")),
         ),
     )
     probe = silence.of("Kafka", EMPTY_PROBE, lambda: unreachable("Kafka", "which topics?", "late"))
@@ -526,7 +525,7 @@ def test_a_cut_log_that_cannot_be_read_to_its_end_is_found() -> None:
 
 def test_a_cut_log_that_is_away_is_nothing_that_is_wrong_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> NoReturn:
-        raise CutLogUnavailableError("read", "inv.slackwater.cuts", "refused")
+        raise TopicUnavailableError("read", "inv.slackwater.cuts", "refused")
 
     log = InMemoryCutLog("inv")
     monkeypatch.setattr(log, "newest", away)

@@ -50,7 +50,7 @@ REVENUE = replace(
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> InMemoryPipelineLog:
     log = InMemoryPipelineLog()
-    monkeypatch.setattr(pipelines, "KafkaPipelineLog", lambda *_, **__: log)
+    monkeypatch.setattr(pipelines, "PipelineLog", lambda *_, **__: log)
     monkeypatch.setattr(pipelines, "KafkaCutLog", lambda name, *_, **__: InMemoryCutLog(name))
     monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "kafka:9092")
     return log

@@ -13,7 +13,7 @@ import pytest
 from slackwater.cli import main, removal
 from slackwater.cli.revisions import switch_readers
 from slackwater.client import open_leases
-from slackwater.cuts import KafkaPipelineLog
+from slackwater.cuts import PipelineLog
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.protocol import (
     KafkaSettings,
@@ -46,7 +46,7 @@ class World:
     name: str
     folder: Path
     servers: Servers
-    log: KafkaPipelineLog
+    log: PipelineLog
 
     def publish(self, *batches: Mapping[int, int | None]) -> None:
         """Publishes batches, as a new run with a new checkpoint does."""
@@ -127,7 +127,7 @@ def world(
         f'[postgres]\noutput_url = "{postgres_server.dsn()}"\n'
     )
     servers = Servers(KafkaSettings(kafka_broker.bootstrap), postgres=PostgresSettings(postgres_server.dsn()))
-    with closing(KafkaPipelineLog(kafka_broker.bootstrap)) as log:
+    with closing(PipelineLog(servers.kafka)) as log:
         log.ensure()
         yield World(request.param, f"p{uuid.uuid4().hex[:10]}", tmp_path, servers, log)
 
@@ -169,7 +169,7 @@ def test_a_pipeline_is_refused_while_only_part_of_it_is_gone(
 
     with monkeypatch.context() as patched:
         patched.setattr(removal, "find_remains", part)
-        patched.setattr(KafkaPipelineLog, "forget", fail)
+        patched.setattr(PipelineLog, "forget", fail)
         assert world.run("pipeline", "reset", world.name, "--yes") == 1
     assert not (world.checkpoint / "slackwater.json").exists()
     with pytest.raises(StateError):

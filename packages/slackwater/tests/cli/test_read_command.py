@@ -55,7 +55,7 @@ def test_a_pipeline_that_nobody_has_registered_is_an_error_with_what_may_be_mean
 ) -> None:
     log = InMemoryPipelineLog()
     log.register(REGISTRATION)
-    monkeypatch.setattr(pipeline_outputs, "KafkaPipelineLog", lambda *_, **__: log)
+    monkeypatch.setattr(pipeline_outputs, "PipelineLog", lambda *_, **__: log)
     monkeypatch.setattr(pipeline_outputs, "TopicOutput", lambda *_: SimpleNamespace(close=lambda: None))
     settings = Settings(kafka=KafkaSection(bootstrap="h:1"))
 

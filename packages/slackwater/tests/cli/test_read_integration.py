@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slackwater.cli import main
-from slackwater.cuts import KafkaLeaseLog
+from slackwater.cuts import LeaseLog
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.pipeline.leases import LeaseHolder
 from slackwater.protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers, SystemClock
@@ -96,7 +96,7 @@ def running(bootstrap: str, *pipelines: PublishingPipeline) -> Iterator[None]:
     """Has pipelines answer leases, as their runs do between batches."""
     holders = [
         LeaseHolder(
-            KafkaLeaseLog(KafkaSettings(bootstrap)),
+            LeaseLog(KafkaSettings(bootstrap)),
             pipeline=each.folder.name,
             source="inv",
             refusal="",

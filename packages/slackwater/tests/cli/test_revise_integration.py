@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.cli import main
 from slackwater.cli.commands import revise
-from slackwater.cuts import KafkaPipelineLog
+from slackwater.cuts import PipelineLog
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.protocol import (
     KafkaSettings,
@@ -129,7 +129,7 @@ def test_a_revision_that_nobody_reads_is_removed_and_no_other(
         assert main.run([*switch, "1"]) == 0
         assert main.run([*retire, "1"]) == 1
         assert f"'{base}' is running on host-7" in capsys.readouterr().err
-        log = opened.enter_context(closing(KafkaPipelineLog(servers.kafka.bootstrap)))
+        log = opened.enter_context(closing(PipelineLog(servers.kafka)))
         end = RunEnd(ended_ms=1, failure="")
         for name in (base, f"{base}.v2"):
             values = {"batch_id": 0, "timeline": 1, "commit_lsn": 100, "end": end}

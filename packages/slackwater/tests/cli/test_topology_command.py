@@ -15,7 +15,7 @@ from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.facts import Cause, SourceFacts, make_report
 from slackwater.cli.pipelines import pipeline_table, topology_lines, topology_of
 from slackwater.control import PipelineNode, Topology, make_topology
-from slackwater.cuts import CompactedTopicUnavailableError, CutLogUnavailableError
+from slackwater.cuts import TopicUnavailableError
 from slackwater.protocol import (
     Cut,
     PipelineEntry,
@@ -143,7 +143,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> InMemoryPipelineLog:
     cuts.append(
         [replace(CUT, lsn=0x480, barrier_lsn=0x400), replace(CUT, previous_lsn=0x480, barrier_lsn=0x500)]
     )
-    monkeypatch.setattr(pipelines, "KafkaPipelineLog", lambda *_, **__: log)
+    monkeypatch.setattr(pipelines, "PipelineLog", lambda *_, **__: log)
     monkeypatch.setattr(
         pipelines, "KafkaCutLog", lambda name, *_, **__: cuts if name == "inv" else InMemoryCutLog(name)
     )
@@ -239,7 +239,7 @@ def test_status_without_brokers_or_their_answer_says_that_pipelines_are_not_show
     log: InMemoryPipelineLog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def away() -> list[PipelineEntry]:
-        raise CompactedTopicUnavailableError("slackwater.pipelines", "read", "no right")
+        raise TopicUnavailableError("read", "slackwater.pipelines", "no right")
 
     monkeypatch.setattr(log, "read", away)
     assert main.run(["status", "--source", "inv"]) == 1, "no sidecar is known"
@@ -288,12 +288,12 @@ def test_a_kafka_that_is_silent_is_not_asked_for_the_next_cut_as_well() -> None:
 
     def newest_cut(source: str) -> NoReturn:
         asked.append(source)
-        error = CutLogUnavailableError("read", f"{source}.cuts", "no answer")
+        error = TopicUnavailableError("read", f"{source}.cuts", "no answer")
         raise error from KafkaException(KafkaError(code))
 
     entries = [PipelineEntry(record, 0, NOW_MS) for record in (ORDERS, REVENUE)]
     code = KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka's own codes have no other name
-    with pytest.raises(CutLogUnavailableError):
+    with pytest.raises(TopicUnavailableError):
         topology_of(entries, newest_cut, NOW_MS)
     assert asked == ["inv"]
     code = KafkaError.TOPIC_AUTHORIZATION_FAILED

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.cuts import CutLogUnavailableError, KafkaCutLog, RecordsGoneError
+from slackwater.cuts import KafkaCutLog, RecordsGoneError, TopicUnavailableError
 from slackwater.kafka.retry import KafkaRetry, Retry, is_transient
 from slackwater.protocol import Cut, encode_log_record
 from slackwater_lab.fakes.topics import FlakyConsumer
@@ -277,7 +277,7 @@ def test_reading_the_cut_log_fails_at_once_for_other_errors(
     monkeypatch: pytest.MonkeyPatch, cut: Cut, name: str, succeeding: int
 ) -> None:
     log, consumer = flaky_log(monkeypatch, 3, cut, *["NO_ERROR"] * succeeding, name, "_TRANSPORT")
-    with pytest.raises(CutLogUnavailableError, match=r"read of Kafka topic src\.slackwater\.cuts failed"):
+    with pytest.raises(TopicUnavailableError, match=r"read of Kafka topic src\.slackwater\.cuts failed"):
         log.tail(-1)
     assert len(consumer.errors) == 1, "asked again"
 
@@ -307,10 +307,10 @@ def test_a_log_that_stays_away_is_an_error_that_says_for_how_long(
     monkeypatch: pytest.MonkeyPatch, cut: Cut
 ) -> None:
     log, _ = flaky_log(monkeypatch, 3, cut, *["NOT_LEADER_FOR_PARTITION"] * 10_000, seconds=0.2)
-    with pytest.raises(CutLogUnavailableError, match=r"tried for 0.2 s: Broker: Not leader.*check that"):
+    with pytest.raises(TopicUnavailableError, match=r"tried for 0.2 s: Broker: Not leader.*check that"):
         log.end()
     log, _ = flaky_log(monkeypatch, 3, cut, "NO_ERROR", *["_TRANSPORT"] * 1_000_000, seconds=0.2)
-    with pytest.raises(CutLogUnavailableError, match=r"at offset 0 of 3, tried for 0\.2 s: .*transport"):
+    with pytest.raises(TopicUnavailableError, match=r"at offset 0 of 3, tried for 0\.2 s: .*transport"):
         log.tail(-1)
 
 
@@ -346,6 +346,6 @@ def test_a_cut_that_is_acknowledged_without_its_offset_is_appended_again(
     offsets = [7, -1001, 8, 9]  # as librdkafka names an offset that it does not know
     monkeypatch.setattr("slackwater.kafka.topic.Producer", lambda _: SilentProducer(offsets))
     log = KafkaCutLog(SOURCE, "nowhere:1")
-    with pytest.raises(CutLogUnavailableError, match="acknowledged without an offset"):
+    with pytest.raises(TopicUnavailableError, match="acknowledged without an offset"):
         log.append([cut, cut])
     assert [each.log_offset for each in log.append([cut, cut])] == [8, 9]

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Producer
 
-from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog, compacted_topic
+from slackwater.cuts import LeaseLog, TopicUnavailableError
 from slackwater.protocol import Hold, KafkaSettings, Lease, encode_lease_record, lease_record_key
 from slackwater_lab.fakes.memory import InMemoryLeaseLog
 
@@ -25,14 +25,14 @@ LEASE = Lease(
 )
 HOLD = Hold(lease="4f", pipeline="orders", until_ms=2_000)
 
-Append = Callable[[bytes, bytes | None], None]
+Append = Callable[[bytes, bytes | None], object]
 
 
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> str:
     """One of the test's own: in a cluster there is one for all."""
     name = f"leases-{uuid.uuid4().hex[:10]}"
-    monkeypatch.setattr(compacted_topic, "LEASES_TOPIC", name)
+    monkeypatch.setattr(LeaseLog, "topic", name)
     return name
 
 
@@ -42,7 +42,7 @@ def log(request: pytest.FixtureRequest, topic: str) -> Iterator[LeaseLog]:
         yield InMemoryLeaseLog()
     else:
         kafka = KafkaSettings(request.getfixturevalue("bootstrap"))
-        kafka_log = KafkaLeaseLog(kafka, timeout=timedelta(seconds=30), replication_factor=1)
+        kafka_log = LeaseLog(kafka, timeout=timedelta(seconds=30), replication_factor=1)
         yield kafka_log
         kafka_log.close()
 
@@ -106,8 +106,8 @@ def test_what_is_not_ours_is_passed_over_and_logged(
 
 
 def test_a_broker_that_is_away_is_an_error_with_advice() -> None:
-    log = KafkaLeaseLog(KafkaSettings("127.0.0.1:1", {"log_level": "0"}), timeout=timedelta(milliseconds=200))
+    log = LeaseLog(KafkaSettings("127.0.0.1:1", {"log_level": "0"}), timeout=timedelta(milliseconds=200))
     for question in (log.read, log.ensure, lambda: log.write(LEASE), lambda: log.remove([LEASE])):
-        with pytest.raises(CompactedTopicUnavailableError, match=r"slackwater\.leases.*; check that"):
+        with pytest.raises(TopicUnavailableError, match=r"slackwater\.leases.*; check that"):
             question()
     log.close()

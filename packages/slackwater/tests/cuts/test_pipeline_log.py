@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog, compacted_topic
+from slackwater.cuts import PipelineLog, TopicUnavailableError
 from slackwater.protocol import (
+    KafkaSettings,
     PipelineEntry,
     PipelineRegistration,
     PipelineReport,
@@ -33,7 +34,7 @@ Append = Callable[[bytes, bytes | None], None]
 def topic(monkeypatch: pytest.MonkeyPatch) -> str:
     """One of the test's own: in a cluster there is one for all."""
     name = f"pipelines-{uuid.uuid4().hex[:10]}"
-    monkeypatch.setattr(compacted_topic, "PIPELINES_TOPIC", name)
+    monkeypatch.setattr(PipelineLog, "topic", name)
     return name
 
 
@@ -63,8 +64,8 @@ def append(request: pytest.FixtureRequest, log: PipelineLog, topic: str) -> Appe
     return write
 
 
-def new_log(bootstrap: str) -> KafkaPipelineLog:
-    return KafkaPipelineLog(bootstrap, timeout=timedelta(seconds=30), replication_factor=1)
+def new_log(bootstrap: str) -> PipelineLog:
+    return PipelineLog(KafkaSettings(bootstrap), timeout=timedelta(seconds=30), replication_factor=1)
 
 
 def records(entries: list[PipelineEntry]) -> list[PipelineRegistration | PipelineReport]:
@@ -175,13 +176,13 @@ def test_a_topic_that_was_made_anew_is_read_from_its_start(topic: str, bootstrap
     other.close()
 
 
-def until_made(log: KafkaPipelineLog) -> None:
+def until_made(log: PipelineLog) -> None:
     """A broker may take a while to delete a topic, and then denies that it may be made."""
     log.ensure()
     while True:
         try:
             log.register(replace(REGISTRATION, run="probe"))
-        except CompactedTopicUnavailableError:
+        except TopicUnavailableError:
             log.ensure()
         else:
             log.forget(REGISTRATION.pipeline, "probe")
@@ -203,11 +204,13 @@ def test_the_topic_is_compacted_and_has_the_time_of_the_broker(topic: str, boots
 def test_a_broker_that_is_away_is_an_error_with_advice_and_costs_reports_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    log = KafkaPipelineLog(
-        "127.0.0.1:1", kafka={"log_level": "0"}, timeout=timedelta(milliseconds=200), replication_factor=1
+    log = PipelineLog(
+        KafkaSettings("127.0.0.1:1", {"log_level": "0"}),
+        timeout=timedelta(milliseconds=200),
+        replication_factor=1,
     )
     for question in (log.read, log.ensure, lambda: log.register(REGISTRATION), lambda: log.forget("p", "q")):
-        with pytest.raises(CompactedTopicUnavailableError, match=r"slackwater\.pipelines.*; check that"):
+        with pytest.raises(TopicUnavailableError, match=r"slackwater\.pipelines.*; check that"):
             question()
     with caplog.at_level(logging.WARNING, "slackwater.cuts.compacted_topic"):
         log.report(REPORT)

@@ -12,7 +12,6 @@ from slackwater.cuts import (
     CutRetention,
     FrontierState,
     FrontierStatus,
-    MarkerStoreContentError,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
@@ -133,9 +132,9 @@ def test_a_timeline_that_is_no_number_is_reported_and_can_be_cleared(
 ) -> None:
     store = RedisMarkerStore.connect(redis_url)
     client.hset(frontier_key(source), "timeline", "x")
-    with pytest.raises(MarkerStoreContentError, match="WRONGVALUE"):
+    with pytest.raises(MarkerStoreUnavailableError, match="WRONGVALUE"):
         store.put_cut(PublishedCut(make_cut(source, 1), 0), RUNNING)
-    with pytest.raises(MarkerStoreContentError, match="WRONGVALUE"):
+    with pytest.raises(MarkerStoreUnavailableError, match="WRONGVALUE"):
         store.set_markers(source, CommitPosition(0, 1), {})
     store.clear(source, 0)
     assert store.put_cut(PublishedCut(make_cut(source, 1), 0), RUNNING)

@@ -16,7 +16,7 @@ from pyspark import SparkContext
 
 from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
 from slackwater.cdc.connector import reading_properties
-from slackwater.cuts import CompactedTopicUnavailableError, RecordsGoneError
+from slackwater.cuts import RecordsGoneError, TopicUnavailableError
 from slackwater.engine.settings import FormProof
 from slackwater.outputs.errors import run_overtaken
 from slackwater.pipeline import RunSettings, connector_check, leases, load_pipeline, runner
@@ -122,8 +122,8 @@ class Run:
         self.steps: list[str] = []
         self.on_step: Callable[[str], object] = lambda _: None
         self.pipelines = InMemoryPipelineLog()
-        monkeypatch.setattr(progress_module, "KafkaPipelineLog", lambda *_, **__: self.pipelines)
-        monkeypatch.setattr(leases, "KafkaLeaseLog", lambda *_: InMemoryLeaseLog())
+        monkeypatch.setattr(progress_module, "PipelineLog", lambda *_, **__: self.pipelines)
+        monkeypatch.setattr(leases, "LeaseLog", lambda *_: InMemoryLeaseLog())
         monkeypatch.setattr(SparkContext, "_gateway", None)
         monkeypatch.setattr(runner, "existing_topics", lambda *_: self.topics)
         monkeypatch.setattr(connector_check, "first_values", lambda *_: self.first_values)
@@ -477,7 +477,7 @@ def test_a_run_that_cannot_withdraw_is_refused_all_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
-        raise CompactedTopicUnavailableError("slackwater.pipelines", "removal", "timed out")
+        raise TopicUnavailableError("removal", "slackwater.pipelines", "timed out")
 
     late = run.new()
     late.check()
@@ -538,7 +538,7 @@ def test_a_topic_of_pipelines_that_is_away_costs_a_run_nothing_but_lines_in_its_
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*_: object) -> None:
-        raise CompactedTopicUnavailableError("slackwater.pipelines", "read", "no right")
+        raise TopicUnavailableError("read", "slackwater.pipelines", "no right")
 
     for method in ("read", "ensure", "register"):
         monkeypatch.setattr(run.pipelines, method, away)

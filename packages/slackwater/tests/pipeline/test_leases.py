@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.cuts import CompactedTopicUnavailableError
+from slackwater.cuts import TopicUnavailableError
 from slackwater.outputs.errors import OutputRefusedError, run_overtaken
 from slackwater.pipeline.leases import CLOCK_MARGIN, LeaseHolder
 from slackwater.protocol import (
@@ -71,7 +71,7 @@ class Topic(InMemoryLeaseLog):
 
     def __init__(self) -> None:
         super().__init__()
-        self.error: CompactedTopicUnavailableError | None = None
+        self.error: TopicUnavailableError | None = None
         self.on_answer: Callable[[], None] = lambda: None
 
     def write(self, *records: LeaseRecord) -> None:
@@ -287,7 +287,7 @@ def test_while_the_topic_is_away_what_was_known_counts_and_it_is_said_once(
 ) -> None:
     run.topic.write(LEASE)
     run.holder.look()
-    run.topic.error = CompactedTopicUnavailableError("slackwater.leases", "read", "no answer")
+    run.topic.error = TopicUnavailableError("read", "slackwater.leases", "no answer")
     with caplog.at_level(logging.WARNING, "slackwater.pipeline"):
         run.step()
         run.step()

@@ -23,8 +23,8 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.control import PipelineNode, PipelineState, Progress, make_topology
-from slackwater.cuts import KafkaPipelineLog
-from slackwater.protocol import format_position
+from slackwater.cuts import PipelineLog
+from slackwater.protocol import KafkaSettings, format_position
 from slackwater_lab.servers import NameNode, ObjectStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -466,7 +466,7 @@ WORKERS = "slackwater.pipeline.worker_daemon"
 
 def shown_pipeline(inventory: Inventory, *, seconds_later: int = 0) -> PipelineNode:
     """What the topology shows of the pipeline of the inventory's source, perhaps some time later."""
-    log = KafkaPipelineLog(inventory.bootstrap)
+    log = PipelineLog(KafkaSettings(inventory.bootstrap))
     entries = log.read()
     log.close()
     [cut] = inventory.newest_cuts()

@@ -1,12 +1,12 @@
 """Cut log, marker store, and the topics of pipelines and of leases, in this process."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slackwater.cuts import FrontierStatus, StoredPosition
-from slackwater.cuts.compacted_topic import decoded_entry, decoded_lease_record
+from slackwater.cuts import FrontierStatus, LeaseLog, PipelineLog, StoredPosition
+from slackwater.cuts.compacted_topic import CompactedTopic, Entry
 from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
 from slackwater.cuts.errors import cuts_gone
 from slackwater.protocol import (
@@ -19,17 +19,11 @@ from slackwater.protocol import (
     OpenTransaction,
     PassDecision,
     PipelineEntry,
-    PipelineRegistration,
-    PipelineReport,
     PublishedCut,
     SystemClock,
-    encode_lease_record,
-    encode_pipeline_record,
     epoch_ms,
-    lease_record_key,
-    pipeline_record_key,
 )
-from slackwater.protocol.keys import cut_log_topic, registration_key, report_key
+from slackwater.protocol.keys import cut_log_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +139,8 @@ class InMemoryCutLog:
         return [record for record in records if isinstance(record, PassDecision)]
 
 
-class InMemoryPipelineLog:
-    """Implements :class:`~slackwater.cuts.compacted_topic.PipelineLog` in this process.
+class _InMemoryTopic(CompactedTopic[Entry]):
+    """Does in this process what a compacted topic does in Kafka.
 
     Args:
         clock: Determines when a record is written; None for the system's.
@@ -154,78 +148,44 @@ class InMemoryPipelineLog:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._entries: dict[bytes, PipelineEntry] = {}
+        self._entries: dict[bytes, Entry] = {}
         self._end = 0
 
     def ensure(self) -> None:
-        """See the protocol."""
+        """There is nothing to create."""
 
-    def read(self) -> list[PipelineEntry]:
-        """See the protocol."""
-        return sorted(self._entries.values(), key=lambda entry: entry.offset)
+    def read(self) -> list[Entry]:
+        """See the class."""
+        return list(self._entries.values())
 
-    def register(self, registration: PipelineRegistration) -> int:
-        """See the protocol."""
-        return self.append(pipeline_record_key(registration), encode_pipeline_record(registration))
+    def put(self, operation: str, values: Mapping[bytes, bytes | None]) -> int:
+        """See the class."""
+        return max(self.append(key, value) for key, value in values.items())
 
-    def report(self, report: PipelineReport) -> None:
-        """See the protocol."""
-        self.append(pipeline_record_key(report), encode_pipeline_record(report))
-
-    def forget(self, pipeline: str, run: str) -> None:
-        """See the protocol."""
-        for key in (registration_key(pipeline, run), report_key(pipeline, run)):
-            self.append(key.encode(), None)
+    def send(self, key: bytes, value: bytes) -> None:
+        """See the class."""
+        self.append(key, value)
 
     def append(self, key: bytes, value: bytes | None) -> int:
         """Writes any bytes, as anyone could; returns their offset."""
         offset, self._end = self._end, self._end + 1
         self._entries.pop(key, None)
-        written_ms = epoch_ms(self._clock.now())
-        if value is not None and (entry := decoded_entry(value, offset, written_ms, key)) is not None:
-            self._entries[key] = entry
+        if value is not None:
+            entry = self._entry(value, offset, epoch_ms(self._clock.now()), key)
+            if entry is not None:
+                self._entries[key] = entry
         return offset
 
     def close(self) -> None:
-        """See the protocol."""
+        """There is nothing to free."""
 
 
-class InMemoryLeaseLog:
-    """Implements :class:`~slackwater.cuts.LeaseLog` in this process; several may share records.
+class InMemoryPipelineLog(_InMemoryTopic[PipelineEntry], PipelineLog):
+    """A topic of pipelines in this process."""
 
-    Args:
-        records: The topic, by key; None for a new one.
-    """
 
-    def __init__(self, records: dict[bytes, bytes] | None = None) -> None:
-        self.records: dict[bytes, bytes] = {} if records is None else records
-
-    def ensure(self) -> None:
-        """See the protocol."""
-
-    def read(self) -> list[LeaseRecord]:
-        """See the protocol."""
-        found = [decoded_lease_record(value, 0, 0, key) for key, value in list(self.records.items())]
-        return [record for record in found if record is not None]
-
-    def write(self, *records: LeaseRecord) -> None:
-        """See the protocol."""
-        for record in records:
-            self.append(lease_record_key(record), encode_lease_record(record))
-
-    def remove(self, records: Iterable[LeaseRecord]) -> None:
-        """See the protocol."""
-        for record in records:
-            self.append(lease_record_key(record), None)
-
-    def append(self, key: bytes, value: bytes | None) -> None:
-        """Writes any bytes, as anyone could."""
-        self.records.pop(key, None)
-        if value is not None:
-            self.records[key] = value
-
-    def close(self) -> None:
-        """See the protocol."""
+class InMemoryLeaseLog(_InMemoryTopic[LeaseRecord], LeaseLog):
+    """A topic of leases in this process."""
 
 
 class InMemoryMarkerStore:

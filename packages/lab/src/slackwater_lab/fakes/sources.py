@@ -8,15 +8,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cuts import (
-    CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
     KafkaCutLog,
     LoggedRecord,
-    MarkerStoreContentError,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
     StoredPosition,
+    StoreFault,
+    TopicUnavailableError,
 )
 from slackwater.protocol import (
     AheadMarkers,
@@ -220,7 +220,7 @@ class FailingStore(InMemoryMarkerStore):
         if self.is_away:
             raise MarkerStoreUnavailableError("ask", "h:1", "refused")
         if self.is_damaged:
-            raise MarkerStoreContentError("ask", "h:1", "WRONGTYPE")
+            raise MarkerStoreUnavailableError("ask", "h:1", "WRONGTYPE", StoreFault.CONTENT)
 
 
 class WatchedLog(InMemoryCutLog):
@@ -232,7 +232,7 @@ class WatchedLog(InMemoryCutLog):
     def append_records(self, records: Sequence[LogRecord]) -> list[int]:
         """Fails while it is away."""
         if self.is_away:
-            raise CutLogUnavailableError("append", "inv.slackwater.cuts", "refused")
+            raise TopicUnavailableError("append", "inv.slackwater.cuts", "refused")
         return super().append_records(records)
 
     def records(

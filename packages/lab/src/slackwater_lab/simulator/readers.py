@@ -15,9 +15,9 @@ from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater.cuts import (
     CutLog,
-    CutLogUnavailableError,
     MarkerStore,
     RecordsGoneError,
+    TopicUnavailableError,
 )
 from slackwater.engine.settings import Scope
 from slackwater.kafka.registry import RegistryUnavailableError, avro_to_json
@@ -174,7 +174,7 @@ class Pipeline(ABC):
             else:
                 self._commit(self._read)
         except SlackwaterError as error:
-            is_away = isinstance(error, CutLogUnavailableError) or isinstance(
+            is_away = isinstance(error, TopicUnavailableError) or isinstance(
                 error.__cause__, RegistryUnavailableError
             )
             if not is_away:  # a log or a registry that does not answer is asked again

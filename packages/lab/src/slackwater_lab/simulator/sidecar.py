@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from slackwater.cdc import Frontier
 from slackwater.cuts import (
     CutLog,
-    CutLogUnavailableError,
     MarkerStore,
     RecordsGoneError,
+    TopicUnavailableError,
 )
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers, SlackwaterError
 from slackwater_lab.simulator.avro import ADDRESS
@@ -136,7 +136,7 @@ class SidecarProcess:
             found = resume(log, settings.timeline)
             publisher.state.resume_from(found.newest)
             frontier = found.frontier(settings)
-        except CutLogUnavailableError:
+        except TopicUnavailableError:
             return
         except RecordsGoneError as error:
             self._refuse(error)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from slackwater.cuts import CutLogUnavailableError, FrontierStatus, MarkerStoreUnavailableError
+from slackwater.cuts import FrontierStatus, MarkerStoreUnavailableError, TopicUnavailableError
 from slackwater.protocol import CommitPosition, Cut, LogRecord, Marker, PublishedCut
 from slackwater_lab.simulator.oracle import ViolationError
 from slackwater_lab.simulator.world import World
@@ -62,7 +62,7 @@ class ProcessLog:
 
     def _answer(self, operation: str) -> None:
         if self._world.is_log_away:
-            raise CutLogUnavailableError(operation, "cuts", "away")
+            raise TopicUnavailableError(operation, "cuts", "away")
 
 
 class ProcessStore:

@@ -124,7 +124,7 @@ def for_each_document_batch(
         StateError: The checkpoint belongs to documents with another meaning.
         SlackwaterError: The run cannot begin, or a batch failed.
         SlackwaterError: The state in the checkpoint cannot be read or written.
-        CutLogUnavailableError: Kafka does not answer. StateError: The cut log has changed.
+        TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
     """
     named = documents.definition
     definition = replace(named, outputs=tuple(ViewOutput(each.view, _FUNCTION) for each in named.outputs))

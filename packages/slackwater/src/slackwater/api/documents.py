@@ -103,7 +103,7 @@ def write_view(  # noqa: PLR0913 - as many as a run of one view has
         ConfigError: A topic is given for several views.
         SlackwaterError: The run cannot begin, the output cannot be written, or a batch failed.
         SlackwaterError: The state in the checkpoint cannot be read or written.
-        CutLogUnavailableError: Kafka does not answer. StateError: The cut log has changed.
+        TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
     """
     definition = documents.definition
     if topic is not None:

@@ -103,7 +103,7 @@ class Pipeline:
         Raises:
             SlackwaterError: The run cannot begin, the output cannot be written, or a batch failed.
             SlackwaterError: The state in the checkpoint cannot be read or written.
-            CutLogUnavailableError: Kafka does not answer. StateError: The cut log has changed.
+            TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
         """
         context = None if session is None else lambda: session.sparkContext
         run_pipeline(self.definition, settings, on_progress, stop=stop, context=context)

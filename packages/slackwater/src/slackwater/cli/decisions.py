@@ -44,7 +44,7 @@ def decisions_in(log: CutLog) -> list[Decision]:
     """Returns the newest decisions in a cut log, oldest first.
 
     Raises:
-        CutLogUnavailableError, StateError: the log cannot be read.
+        TopicUnavailableError, StateError: the log cannot be read.
     """
     logged = log.records(max(-1, log.end() - LOOKED_BACK), with_cuts=False)
     return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision | PassDecision)]
@@ -54,7 +54,7 @@ def refusal_in(log: CutLog) -> Refusal | None:
     """Returns the refusal of the source that is in force, according to its cut log.
 
     Raises:
-        CutLogUnavailableError, StateError: the log cannot be read.
+        TopicUnavailableError, StateError: the log cannot be read.
     """
     return refusal_in_force(r.record for r in log.records(max(-1, log.end() - LOOKED_BACK), with_cuts=False))
 
@@ -75,7 +75,7 @@ def plan_pass(source: str, log: CutLog, log_offset: int) -> Plan[PassDecision]:
 
     Raises:
         InputError: nothing is, or it is not the first one that holds readers up.
-        CutLogUnavailableError, StateError: the log cannot be read.
+        TopicUnavailableError, StateError: the log cannot be read.
     """
     try:
         if 0 <= log_offset < log.end():

@@ -12,7 +12,7 @@ from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.client import PipelineOutput, TopicOutput
 from slackwater.command.invocation import kafka_settings, setting
 from slackwater.control import known_runs
-from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog
+from slackwater.cuts import PipelineLog, TopicUnavailableError
 from slackwater.protocol import ConfigError, LakeSettings
 from slackwater.settings.errors import CommandConfigError, unknown
 from slackwater.settings.model import Settings
@@ -140,9 +140,9 @@ def _check_names(settings: Settings, names: Sequence[str]) -> None:
         return
     try:
         kafka = kafka_settings(settings, "where pipelines register")
-        with closing(KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options)) as log:
+        with closing(PipelineLog(kafka)) as log:
             known = {run.registration.pipeline for run in known_runs(log.read())}
-    except CompactedTopicUnavailableError:
+    except TopicUnavailableError:
         return
     for name in names:
         if known and name not in known:

@@ -26,16 +26,14 @@ from slackwater.control import (
     sidecar_absence,
 )
 from slackwater.cuts import (
-    CompactedTopicUnavailableError,
     CutLog,
-    CutLogUnavailableError,
     FrontierStatus,
     KafkaCutLog,
-    KafkaPipelineLog,
     MarkerStore,
     MarkerStoreUnavailableError,
     PipelineLog,
     RedisMarkerStore,
+    TopicUnavailableError,
 )
 from slackwater.kafka.retry import is_silence
 from slackwater.protocol import (
@@ -142,7 +140,7 @@ def cause_lines(causes: Iterable[DelayCause]) -> Iterator[str]:
 @contextmanager
 def open_pipeline_log(kafka: KafkaSettings) -> Iterator[PipelineLog]:
     """Opens the topic of pipelines for the time of the block."""
-    log = KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)
+    log = PipelineLog(kafka, timeout=ANSWERS_WITHIN)
     try:
         yield log
     finally:
@@ -153,7 +151,7 @@ def read_registered(kafka: KafkaSettings) -> Registered:
     """Reads the topic of pipelines.
 
     Raises:
-        CompactedTopicUnavailableError: It cannot be read.
+        TopicUnavailableError: It cannot be read.
     """
     with open_pipeline_log(kafka) as log:
         return Registered(log.read(), epoch_ms(SystemClock().now()), partial(follow_one_database, kafka))
@@ -199,7 +197,7 @@ def of_one_chain(settings: Settings, outputs: list[PipelineOutput]) -> list[Pipe
         return outputs
     try:
         registered = read_registered(kafka_settings(settings, "where pipelines register"))
-    except CompactedTopicUnavailableError:
+    except TopicUnavailableError:
         return outputs
     return registered.of_first_sources(outputs)
 
@@ -219,7 +217,7 @@ def topology_of(
         sources: Sources to be shown although no pipeline may read them.
 
     Raises:
-        CutLogUnavailableError: Kafka is silent, so that asking for the next cut would take as long again.
+        TopicUnavailableError: Kafka is silent, so that asking for the next cut would take as long again.
     """
     names = [node.name for node in make_topology(entries, {}, now_ms, sources).sources]
     found = {name: cut for name in names if (cut := _if_readable(newest_cut, name)) is not None}
@@ -236,7 +234,7 @@ def _newest_cut(kafka: KafkaSettings, source: str) -> PublishedCut | None:
 def _if_readable(newest_cut: Callable[[str], PublishedCut | None], source: str) -> PublishedCut | None:
     try:
         return newest_cut(source)
-    except (CutLogUnavailableError, StateError) as error:
+    except (TopicUnavailableError, StateError) as error:
         if is_silence(error):
             raise
         return None
@@ -264,7 +262,7 @@ class BarrierReader:
         """Returns them, ascending.
 
         Raises:
-            CutLogUnavailableError, StateError: The log cannot be read, or was recreated.
+            TopicUnavailableError, StateError: The log cannot be read, or was recreated.
         """
         if self._offset is None:
             self._offset = max(-1, self._log.end() - _LOOK_BACK)
@@ -283,7 +281,7 @@ def read_snapshots(kafka: KafkaSettings, topology: Topology) -> tuple[SourceSnap
     for node in topology.sources:
         with (
             closing(KafkaCutLog(node.name, kafka.bootstrap, kafka=kafka.options)) as log,
-            suppress(CutLogUnavailableError, StateError),
+            suppress(TopicUnavailableError, StateError),
         ):
             found[node.name] = BarrierReader(log).read()
     return find_snapshots(topology, found)

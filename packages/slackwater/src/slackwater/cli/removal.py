@@ -77,7 +77,7 @@ def runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
 
     Raises:
         InputError: There is none.
-        CompactedTopicUnavailableError: The topic of pipelines cannot be read.
+        TopicUnavailableError: The topic of pipelines cannot be read.
     """
     found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
     if not found:
@@ -276,7 +276,7 @@ def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iter
 
     Raises:
         InputError: A run has begun.
-        CompactedTopicUnavailableError: The topic of pipelines cannot be read or written.
+        TopicUnavailableError: The topic of pipelines cannot be read or written.
     """
     last = runs[-1].registration
     own = replace(

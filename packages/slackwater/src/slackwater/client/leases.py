@@ -14,7 +14,7 @@ from functools import partial
 from slackwater.client.errors import StateNotKeptError
 from slackwater.client.snapshot import PipelineOutput, newest_common, repeated, views_by_output
 from slackwater.control import LeaseStanding, LeaseState, is_over, lease_standings
-from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
+from slackwater.cuts import LeaseLog, TopicUnavailableError
 from slackwater.protocol import (
     Clock,
     CommitPosition,
@@ -38,10 +38,10 @@ def open_leases(kafka: KafkaSettings) -> Iterator[LeaseLog]:
     Raises:
         UnavailableError: An operation in the block failed because Kafka rejected it or did not answer.
     """
-    log = KafkaLeaseLog(kafka)
+    log = LeaseLog(kafka)
     try:
         yield log
-    except CompactedTopicUnavailableError as error:
+    except TopicUnavailableError as error:
         raise UnavailableError(error.problem, error.hint) from error
     finally:
         log.close()

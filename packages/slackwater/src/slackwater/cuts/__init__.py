@@ -1,16 +1,13 @@
 """Cuts and markers in the cut log and the marker store; registrations and reports of pipelines."""
 
-from slackwater.cuts.compacted_topic import KafkaLeaseLog, KafkaPipelineLog, LeaseLog, PipelineLog
+from slackwater.cuts.compacted_topic import LeaseLog, PipelineLog
 from slackwater.cuts.cut_log import CutLog, KafkaCutLog, LoggedRecord, cuts_of
 from slackwater.cuts.errors import (
-    CompactedTopicUnavailableError,
     CutLogDamagedError,
     CutLogReplacedError,
-    CutLogUnavailableError,
-    MarkerStoreContentError,
-    MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
     RecordsGoneError,
+    StoreFault,
 )
 from slackwater.cuts.redis_store import RedisMarkerStore
 from slackwater.cuts.store import (
@@ -21,32 +18,29 @@ from slackwater.cuts.store import (
     merged_markers,
 )
 from slackwater.kafka.retry import KafkaRetry
+from slackwater.kafka.topic import TopicUnavailableError
 from slackwater.protocol import FrontierState, FrontierStatus, RegressionNotice
 
 __all__ = [
-    "CompactedTopicUnavailableError",
     "CutLog",
     "CutLogDamagedError",
     "CutLogReplacedError",
-    "CutLogUnavailableError",
     "CutRetention",
     "FrontierState",
     "FrontierStatus",
     "KafkaCutLog",
-    "KafkaLeaseLog",
-    "KafkaPipelineLog",
     "KafkaRetry",
     "LeaseLog",
     "LoggedRecord",
     "MarkerStore",
-    "MarkerStoreContentError",
-    "MarkerStoreRefusedError",
     "MarkerStoreUnavailableError",
     "PipelineLog",
     "RecordsGoneError",
     "RedisMarkerStore",
     "RegressionNotice",
+    "StoreFault",
     "StoredPosition",
+    "TopicUnavailableError",
     "cuts_of",
     "markers_of",
     "merged_markers",

@@ -4,13 +4,13 @@ Each is compacted and has one partition. Records of others, or of a newer versio
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from confluent_kafka import KafkaException, Message
 
-from slackwater.cuts.errors import CompactedTopicUnavailableError
 from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, code_of
 from slackwater.kafka.topic import LogTopic
 from slackwater.protocol import (
@@ -46,41 +46,34 @@ _TOPIC_CONFIG = {
 Entry = TypeVar("Entry")
 Record = TypeVar("Record")
 
-Decode = Callable[[bytes, int, int, bytes], Entry | None]
-"""Takes value, offset, time of writing (ms) and key of a record; returns None if it is not Slackwater's."""
 
-
-class CompactedTopic(Generic[Entry]):
+class CompactedTopic(ABC, Generic[Entry]):
     """Reads the newest record of each key of a topic, and writes records.
 
-    Methods raise only :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and wait at most for
-    the time-out while Kafka is silent. Not thread-safe, except for :meth:`send`.
+    Methods raise only :class:`~slackwater.kafka.topic.TopicUnavailableError`, and wait at most for the
+    time-out while Kafka is silent. Not thread-safe, except for :meth:`send`.
 
     Args:
-        topic: Its name.
-        decode: Returns the entry of a record.
-        bootstrap: Kafka's ``bootstrap.servers``.
-        kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
+        kafka: The cluster; its options override the settings chosen here.
         timeout: How long to wait for an answer, including transient errors.
         replication_factor: Used if the topic has to be created; -1 for the broker's default.
     """
 
+    topic: ClassVar[str]
+    """The topic's name."""
+
     def __init__(
         self,
-        topic: str,
-        decode: Decode[Entry],
-        bootstrap: str,
+        kafka: KafkaSettings,
         *,
-        kafka: Mapping[str, str] | None = None,
         timeout: timedelta = timedelta(seconds=5),
         replication_factor: int = -1,
     ) -> None:
-        self._decode, self._replication_factor = decode, replication_factor
+        self._replication_factor = replication_factor
         self._topic = LogTopic(
-            topic,
-            {"bootstrap.servers": bootstrap, **(kafka or {})},
+            self.topic,
+            kafka.client_config,
             timeout.total_seconds(),
-            lambda operation, reason: CompactedTopicUnavailableError(topic, operation, reason),
             reading={"fetch.wait.max.ms": 1},
             writing={
                 # These records are signs of life, and their absence means death.
@@ -91,6 +84,10 @@ class CompactedTopic(Generic[Entry]):
         )
         self._entries: dict[bytes, Entry] = {}
         self._position = 0
+
+    @abstractmethod
+    def _entry(self, value: bytes, offset: int, written_ms: int, key: bytes) -> Entry | None:
+        """Returns the entry of a record; None if the record is not Slackwater's."""
 
     def ensure(self) -> None:
         """Creates the topic if it does not exist, and prepares to write."""
@@ -163,167 +160,57 @@ class CompactedTopic(Generic[Entry]):
         self._entries.pop(key, None)
         value = message.value()
         if value is not None:
-            entry = self._decode(value, message.offset() or 0, message.timestamp()[1], key)
+            entry = self._entry(value, message.offset() or 0, message.timestamp()[1], key)
             if entry is not None:
                 self._entries[key] = entry
 
 
-class PipelineLog(Protocol):
-    """The registration and the newest report of each run of each pipeline.
+class PipelineLog(CompactedTopic[PipelineEntry]):
+    """The registration and the newest report of each run of each pipeline. Written by runs, read by all."""
 
-    Written by runs, read by all. Methods raise only
-    :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`. Not thread-safe, except for
-    :meth:`report`, which one other thread may call at the same time.
-    """
-
-    def ensure(self) -> None:
-        """Creates the topic if it does not exist, and prepares to write. Blocks for at most the time-out."""
-        ...
-
-    def read(self) -> list[PipelineEntry]:
-        """Returns all entries that were readable at the time of the call, oldest first.
-
-        None if there is no topic. Blocks for at most the time-out; a second call reads only what is new.
-        """
-        ...
+    topic = PIPELINES_TOPIC
 
     def register(self, registration: PipelineRegistration) -> int:
         """Writes a registration, which :meth:`read` then returns; returns its acknowledged offset."""
-        ...
-
-    def report(self, report: PipelineReport) -> None:
-        """Queues a report to be written soon, without waiting; never raises.
-
-        A report that cannot be written is lost. The first failure is logged, and so is the first success
-        after it.
-        """
-        ...
-
-    def forget(self, pipeline: str, run: str) -> None:
-        """Removes registration and report of a run; returns when that is acknowledged."""
-        ...
-
-    def close(self) -> None:
-        """Waits two seconds at most for queued reports to be written, then frees connections."""
-        ...
-
-
-class KafkaPipelineLog(CompactedTopic[PipelineEntry]):
-    """Implements :class:`PipelineLog`; one topic for a cluster.
-
-    Args:
-        bootstrap: Kafka's ``bootstrap.servers``.
-        kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
-        timeout: How long one request may block, including transient errors.
-        replication_factor: Used if the topic has to be created; -1 for the broker's default.
-    """
-
-    def __init__(
-        self,
-        bootstrap: str,
-        *,
-        kafka: Mapping[str, str] | None = None,
-        timeout: timedelta = timedelta(seconds=5),
-        replication_factor: int = -1,
-    ) -> None:
-        super().__init__(
-            PIPELINES_TOPIC,
-            decoded_entry,
-            bootstrap,
-            kafka=kafka,
-            timeout=timeout,
-            replication_factor=replication_factor,
-        )
-
-    def register(self, registration: PipelineRegistration) -> int:
-        """See the protocol."""
         record = {pipeline_record_key(registration): encode_pipeline_record(registration)}
         return self.put("registration", record)
 
     def report(self, report: PipelineReport) -> None:
-        """See the protocol."""
+        """Queues a report to be written soon, like :meth:`send`."""
         self.send(pipeline_record_key(report), encode_pipeline_record(report))
 
     def forget(self, pipeline: str, run: str) -> None:
-        """See the protocol."""
+        """Removes registration and report of a run; returns when that is acknowledged."""
         keys = registration_key(pipeline, run), report_key(pipeline, run)
         self.put("removal", {key.encode(): None for key in keys})
 
+    def _entry(self, value: bytes, offset: int, written_ms: int, key: bytes) -> PipelineEntry | None:
+        return decoded_entry(value, offset, written_ms, key)
 
-class LeaseLog(Protocol):
-    """The leases of a cluster's readers and the holds of its pipelines.
 
-    Written by both, read by all. Methods raise only
-    :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and block for at most the time-out.
-    Not thread-safe.
-    """
+class LeaseLog(CompactedTopic[LeaseRecord]):
+    """The leases of a cluster's readers and the holds of its pipelines. Written by both, read by all."""
 
-    def ensure(self) -> None:
-        """Creates the topic if it does not exist."""
-        ...
-
-    def read(self) -> list[LeaseRecord]:
-        """Returns all records that were readable at the time of the call, oldest first."""
-        ...
+    topic = LEASES_TOPIC
 
     def write(self, *records: LeaseRecord) -> None:
         """Writes records, each replacing an earlier one of its key; returns when they are acknowledged."""
-        ...
-
-    def remove(self, records: Iterable[LeaseRecord]) -> None:
-        """Removes records; returns when that is acknowledged."""
-        ...
-
-    def close(self) -> None:
-        """Frees connections."""
-        ...
-
-
-class KafkaLeaseLog(CompactedTopic[LeaseRecord]):
-    """Implements :class:`LeaseLog`; one topic for a cluster.
-
-    Args:
-        kafka: The cluster.
-        timeout: How long one request may block, including transient errors.
-        replication_factor: Used if the topic has to be created; -1 for the broker's default.
-    """
-
-    def __init__(
-        self,
-        kafka: KafkaSettings,
-        *,
-        timeout: timedelta = timedelta(seconds=5),
-        replication_factor: int = -1,
-    ) -> None:
-        super().__init__(
-            LEASES_TOPIC,
-            decoded_lease_record,
-            kafka.bootstrap,
-            kafka=kafka.options,
-            timeout=timeout,
-            replication_factor=replication_factor,
-        )
-
-    def write(self, *records: LeaseRecord) -> None:
-        """See the protocol."""
         if records:
             self.put("write", {lease_record_key(each): encode_lease_record(each) for each in records})
 
     def remove(self, records: Iterable[LeaseRecord]) -> None:
-        """See the protocol."""
+        """Removes records; returns when that is acknowledged."""
         if keys := [lease_record_key(each) for each in records]:
             self.put("removal", dict.fromkeys(keys))
+
+    def _entry(self, value: bytes, offset: int, written_ms: int, key: bytes) -> LeaseRecord | None:
+        return _own_record(LEASES_TOPIC, decode_lease_record, lease_record_key, value, offset, key)
 
 
 def decoded_entry(value: bytes, offset: int, written_ms: int, key: bytes) -> PipelineEntry | None:
     """Returns a record of a run with its place; None, after logging it, if it is not ours."""
     record = _own_record(PIPELINES_TOPIC, decode_pipeline_record, pipeline_record_key, value, offset, key)
     return None if record is None else PipelineEntry(record, offset, written_ms)
-
-
-def decoded_lease_record(value: bytes, offset: int, _: int, key: bytes) -> LeaseRecord | None:
-    """Returns a lease or a hold; None, after logging it, if it is not ours."""
-    return _own_record(LEASES_TOPIC, decode_lease_record, lease_record_key, value, offset, key)
 
 
 def _own_record(

@@ -11,7 +11,7 @@ from typing import Protocol
 from confluent_kafka import KafkaException, Message, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from slackwater.cuts.errors import CutLogDamagedError, CutLogReplacedError, CutLogUnavailableError, cuts_gone
+from slackwater.cuts.errors import CutLogDamagedError, CutLogReplacedError, cuts_gone
 from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, code_of
 from slackwater.kafka.topic import LogTopic
 from slackwater.protocol import (
@@ -54,7 +54,8 @@ class CutLog(Protocol):
     see :class:`RecordDecoder`.
 
     Several sidecars may append, so cuts may be repeated and interleave. All methods block, for at most the
-    log's time-out, and raise only the errors of :mod:`slackwater.cuts.errors` and protocol errors. Not
+    log's time-out, and raise only ``TopicUnavailableError``, the errors of :mod:`slackwater.cuts.errors` and
+    protocol errors. Not
     thread-safe.
     """
 
@@ -246,7 +247,6 @@ class KafkaCutLog:
             cut_log_topic(source),
             {"bootstrap.servers": bootstrap, **(kafka or {})},
             timeout.total_seconds(),
-            lambda operation, reason: CutLogUnavailableError(operation, cut_log_topic(source), reason),
             reading={"fetch.wait.max.ms": _FETCH_WAIT_MS, "fetch.message.max.bytes": 4 * 1024 * 1024},
             writing={
                 "compression.type": "lz4",
@@ -263,7 +263,7 @@ class KafkaCutLog:
             replication_factor: -1 for the broker's default.
 
         Raises:
-            CutLogUnavailableError: Kafka refuses or does not answer.
+            TopicUnavailableError: Kafka refuses or does not answer.
         """
         self._topic.create(replication_factor, _TOPIC_CONFIG)
         self._topic.reader.expected.add(self._topic.name)
@@ -289,10 +289,8 @@ class KafkaCutLog:
         if from_offset < low:
             raise cuts_gone(self._topic.name, from_offset, low)
         if high == 0:  # a broker that has just started may not know the topic yet
-            raise CutLogUnavailableError(
-                "read",
-                self._topic.name,
-                f"it is empty or does not exist, but {to_offset} offsets are expected",
+            raise self._topic.unavailable(
+                "read", f"it is empty or does not exist, but {to_offset} offsets are expected"
             )
         if to_offset > high:
             raise beyond_end(self._topic.name, high, to_offset)

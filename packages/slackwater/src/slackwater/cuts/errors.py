@@ -3,11 +3,7 @@
 ::
 
     UnavailableError
-    ├── CompactedTopicUnavailableError  the topic of pipelines or of leases fails: continue without it
-    ├── CutLogUnavailableError          Kafka cannot be reached or does not answer in time: try again
     └── MarkerStoreUnavailableError     Redis cannot be reached or does not work: continue with the cut log
-        ├── MarkerStoreRefusedError     the user of Redis lacks a right: grant it
-        └── MarkerStoreContentError     a key contains foreign data: a sidecar replaces it
     StateError
     ├── CutLogDamagedError              a record of the log cannot be read: an operator decides
     ├── CutLogReplacedError             the log is not the one that was read or written before: start over
@@ -17,21 +13,19 @@
 errors can be pickled: their data are their positional arguments.
 """
 
+from enum import StrEnum
+from typing import Final
+
 from slackwater.protocol import StateError, UnavailableError
 
 
-class CompactedTopicUnavailableError(UnavailableError):
-    """The topic of pipelines or of leases was not read or written; part of it may be written."""
+class StoreFault(StrEnum):
+    """What is wrong with a marker store that answers."""
 
-    def __init__(self, topic: str, operation: str, reason: str) -> None:
-        super().__init__(
-            f"{operation} of Kafka topic {topic} failed: {reason}",
-            "check that the broker is running and reachable, and permits this topic (docs/control-plane.md)",
-        )
-        self.args = topic, operation, reason
-        self.topic = topic
-        self.operation = operation
-        self.reason = reason
+    REFUSED = "refused"
+    """Its user lacks a right: grant it."""
+    CONTENT = "content"
+    """A key contains another type or a foreign value: a sidecar removes it and refills the store."""
 
 
 class MarkerStoreUnavailableError(UnavailableError):
@@ -41,57 +35,36 @@ class MarkerStoreUnavailableError(UnavailableError):
         operation: The method that failed: ``put_cut``, ``newest``, ...
         address: The address of Redis, without credentials.
         reason: The message of Redis or its client.
+        fault: What is wrong, if more than that Redis does not work.
     """
 
-    def __init__(self, operation: str, address: str, reason: str) -> None:
-        super().__init__(
-            f"Redis {address}: {operation} failed: {reason}",
-            "check that Redis is running and accepts writes, and that address and password are "
-            "correct. Nothing is lost: readers use the cut log in the meantime, and the sidecar refills "
-            "Redis when it is back",
-        )
-        self.args = operation, address, reason
+    def __init__(self, operation: str, address: str, reason: str, fault: StoreFault | None = None) -> None:
+        problem, hint = _PROBLEMS[fault]
+        super().__init__(f"Redis {address}: {operation} {problem}: {reason}", f"{hint}. {_NOT_LOST}")
+        self.args = operation, address, reason, fault
         self.operation = operation
         self.address = address
         self.reason = reason
+        self.fault = fault
 
 
-class MarkerStoreContentError(MarkerStoreUnavailableError):
-    """A key contains another type or a foreign value: a sidecar removes it and refills the store."""
-
-    def __init__(self, operation: str, address: str, reason: str) -> None:
-        super().__init__(operation, address, reason)
-        self.problem = (
-            f"Redis {address}: {operation} found data that Slackwater did not write: {reason}. Nothing "
-            "is lost: readers use the cut log in the meantime, and a running sidecar replaces it "
-            "within seconds"
-        )
-        self.hint = "make sure that nothing else writes to keys slackwater:*"
-
-
-class MarkerStoreRefusedError(MarkerStoreUnavailableError):
-    """The user of Redis lacks the right to do this."""
-
-    def __init__(self, operation: str, address: str, reason: str) -> None:
-        super().__init__(operation, address, reason)
-        self.hint = (
-            "give the user of Redis the commands and keys that docs/sidecar.md#users lists. Nothing is "
-            "lost: readers use the cut log in the meantime"
-        )
-
-
-class CutLogUnavailableError(UnavailableError):
-    """Kafka did not answer, or not in time."""
-
-    def __init__(self, operation: str, topic: str, reason: str) -> None:
-        super().__init__(
-            f"cut log: {operation} of Kafka topic {topic} failed: {reason}",
-            "check that the broker is running and reachable, and permits this topic",
-        )
-        self.args = operation, topic, reason
-        self.operation = operation
-        self.topic = topic
-        self.reason = reason
+_NOT_LOST: Final = "Nothing is lost: readers use the cut log in the meantime"
+_PROBLEMS: Final[dict[StoreFault | None, tuple[str, str]]] = {
+    None: (
+        "failed",
+        "check that Redis is running and accepts writes, and that address and password are correct; the "
+        "sidecar refills Redis when it is back",
+    ),
+    StoreFault.CONTENT: (
+        "found data that Slackwater did not write",
+        "make sure that nothing else writes to keys slackwater:*; a running sidecar replaces the data within "
+        "seconds",
+    ),
+    StoreFault.REFUSED: (
+        "failed",
+        "give the user of Redis the commands and keys that docs/sidecar.md#users lists",
+    ),
+}
 
 
 class RecordsGoneError(StateError):

@@ -21,11 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 import redis
 
-from slackwater.cuts.errors import (
-    MarkerStoreContentError,
-    MarkerStoreRefusedError,
-    MarkerStoreUnavailableError,
-)
+from slackwater.cuts.errors import MarkerStoreUnavailableError, StoreFault
 from slackwater.cuts.store import (
     CutRetention,
     StoredPosition,
@@ -287,14 +283,14 @@ class RedisMarkerStore:
             yield
         except (redis.RedisError, InputError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
-            raise _kind(error)(operation, self._address, reason) from error
+            raise MarkerStoreUnavailableError(operation, self._address, reason, _fault(error)) from error
 
 
-def _kind(error: Exception) -> type[MarkerStoreUnavailableError]:
+def _fault(error: Exception) -> StoreFault | None:
     if isinstance(error, redis.exceptions.NoPermissionError):
-        return MarkerStoreRefusedError
+        return StoreFault.REFUSED
     is_away = isinstance(error, redis.RedisError) and not _CONTENT.search(str(error))
-    return MarkerStoreUnavailableError if is_away else MarkerStoreContentError
+    return None if is_away else StoreFault.CONTENT
 
 
 class _RetentionWindow:

@@ -34,8 +34,8 @@ class MarkerStore(Protocol):
     A cache without authority: it may lose everything at any moment, may be older than the cut log, may be
     replaced by a copy of itself or of another store, and may contain data of other writers. What it contains
     is true only if the cut log confirms it. All methods block for at most the store's time-out and raise only
-    :class:`~slackwater.cuts.errors.MarkerStoreUnavailableError`: its subclass
-    :class:`~slackwater.cuts.errors.MarkerStoreContentError` if the content cannot be read. Not thread-safe.
+    :class:`~slackwater.cuts.errors.MarkerStoreUnavailableError`, with the fault if the content
+    cannot be read. Not thread-safe.
     """
 
     def bind(self, log_id: str) -> None:

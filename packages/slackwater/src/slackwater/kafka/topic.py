@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, code_of, create_topics, reason_of
+from slackwater.protocol import UnavailableError
 
 Config = Mapping[str, str | int | float | bool]
 """librdkafka's settings."""
@@ -22,17 +23,30 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class TopicUnavailableError(UnavailableError):
+    """A topic was not read or written; part of it may be written."""
+
+    def __init__(self, operation: str, topic: str, reason: str) -> None:
+        super().__init__(
+            f"{operation} of Kafka topic {topic} failed: {reason}",
+            "check that the broker is running and reachable, and permits this topic",
+        )
+        self.args = operation, topic, reason
+        self.operation = operation
+        self.topic = topic
+        self.reason = reason
+
+
 class LogTopic:
     """The only partition of a topic. Nothing is requested before the first method is called.
 
-    Methods raise what `failure` returns, and wait at most for the time-out while Kafka is silent. Not
-    thread-safe, except for :meth:`send`, which one other thread may call.
+    Methods raise only :class:`TopicUnavailableError`, and wait at most for the time-out while Kafka is
+    silent. Not thread-safe, except for :meth:`send`, which one other thread may call.
 
     Args:
         name: Its name.
         config: librdkafka's settings, with ``bootstrap.servers``.
         seconds: How long to wait for an answer, including transient errors.
-        failure: Returns the error for an operation that failed, with the reason.
         reading: Settings of the reader; `config` overrides them.
         writing: Settings of the producer; `config` overrides them.
     """
@@ -42,7 +56,6 @@ class LogTopic:
         name: str,
         config: Config,
         seconds: float,
-        failure: Callable[[str, str], Exception],
         *,
         reading: Config,
         writing: Config,
@@ -50,7 +63,7 @@ class LogTopic:
         self.name = name
         self.place: Place = name, 0
         self.config = config
-        self._seconds, self._failure = seconds, failure
+        self._seconds = seconds
         self._reading, self._writing = {**reading, **config}, {**writing, **config}
         self._reader: TopicReader | None = None
         self._producer: Producer | None = None
@@ -131,7 +144,7 @@ class LogTopic:
         if failures or len(written) < len(records):
             reason = failures[0] if failures else f"no acknowledgement within {self._seconds:g} s"
             self._discard_producer(0)
-            raise self._failure(operation, reason)
+            raise self.unavailable(operation, reason)
         return [written[index] for index in range(len(records))]
 
     def send(self, key: bytes, value: bytes) -> None:
@@ -154,12 +167,16 @@ class LogTopic:
 
     @contextmanager
     def guarded(self, operation: str) -> Iterator[None]:
-        """Replaces errors of Kafka's client by the topic's own."""
+        """Replaces errors of Kafka's client by the one that names the topic."""
         try:
             yield
         except (KafkaException, BufferError) as error:
             reason = f"Kafka at {self.config['bootstrap.servers']}: {reason_of(error)}"
-            raise self._failure(operation, reason) from error
+            raise self.unavailable(operation, reason) from error
+
+    def unavailable(self, operation: str, reason: str) -> TopicUnavailableError:
+        """Returns the error for an operation that failed."""
+        return TopicUnavailableError(operation, self.name, reason)
 
     def close(self, patience_seconds: float = 0.0) -> None:
         """Waits for what was sent, but not for long, then frees connections."""

@@ -76,7 +76,7 @@ class BatchLoop:
         Raises:
             SlackwaterError: See its tree.
             SlackwaterError: The state cannot be read or written.
-            CutLogUnavailableError: Kafka does not answer. StateError: The cut log has changed.
+            TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
             SPARK_ERRORS: A batch failed in Spark, or Spark has ended.
         """
         planner = self.planner

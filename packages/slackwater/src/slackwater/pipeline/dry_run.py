@@ -17,9 +17,9 @@ from slackwater.cdc.connector import unknown_properties
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.cuts import (
     KafkaCutLog,
-    MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
+    StoreFault,
 )
 from slackwater.engine.state.manifest import history
 from slackwater.kafka.retry import reason_of
@@ -199,13 +199,13 @@ def _answer_of(store: RedisMarkerStore, source: str) -> Finding:
     """Asks all that a run asks Redis for; a run does without an answer, but not without the rights.
 
     Raises:
-        MarkerStoreRefusedError: the user may not ask.
+        MarkerStoreUnavailableError: the user may not ask.
     """
     try:
         position = store.position(source)
-    except MarkerStoreRefusedError:
-        raise
     except MarkerStoreUnavailableError as error:
+        if error.fault is StoreFault.REFUSED:
+            raise
         return Finding("redis", Verdict.WARNING, error.problem, error.hint)
     if position is None:
         text = f"it answers, but has no cut of source {source}"

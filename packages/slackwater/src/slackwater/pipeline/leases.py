@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from slackwater.control import is_over
-from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
+from slackwater.cuts import LeaseLog, TopicUnavailableError
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.sink import Sink
 from slackwater.pipeline.settings import RunSettings
@@ -84,7 +84,7 @@ class LeaseHolder:
         clock: Clock,
     ) -> "LeaseHolder":
         """Returns a holder for the Kafka of the settings; nothing is requested yet."""
-        log = KafkaLeaseLog(settings.servers.kafka)
+        log = LeaseLog(settings.servers.kafka)
         longest = settings.longest_lease
         return cls(
             log,
@@ -150,7 +150,7 @@ class LeaseHolder:
                 self._known = known
             self._remove_what_is_over(records)
             self._is_away = False
-        except CompactedTopicUnavailableError as error:
+        except TopicUnavailableError as error:
             if not self._is_away:
                 _log.warning("pipeline %s: the leases of readers cannot be read: %s", self._pipeline, error)
             self._is_away = True

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Final
 
 from slackwater.control import HELD_FOR, KnownRun, holder_of, superseded
-from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog
+from slackwater.cuts import PipelineLog, TopicUnavailableError
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.batch import starting_over
 from slackwater.outputs.contract import SinkKind
@@ -153,9 +153,7 @@ class RunReporter:
             clock=clock,
         )
         kafka = settings.servers.kafka
-        log = KafkaPipelineLog(
-            kafka.bootstrap, kafka=kafka.options, replication_factor=settings.replication_factor
-        )
+        log = PipelineLog(kafka, replication_factor=settings.replication_factor)
         secrets = settings.servers.secrets | secret_options(settings.spark_conf)
         return cls(log, registration, clock, secrets)
 
@@ -188,11 +186,11 @@ class RunReporter:
             try:
                 self._refuse_if_taken(entries, offset)
             except StateError:
-                with suppress(CompactedTopicUnavailableError):  # it then looks like a run that has vanished
+                with suppress(TopicUnavailableError):  # it then looks like a run that has vanished
                     self._log.forget(self._registration.pipeline, self._registration.run)
                 raise
             self._begin()
-            with suppress(CompactedTopicUnavailableError):  # the next run does it
+            with suppress(TopicUnavailableError):  # the next run does it
                 for other in superseded(self._registration, entries, self._now_ms(), offset):
                     self._log.forget(other.registration.pipeline, other.registration.run)
 
@@ -300,7 +298,7 @@ class RunReporter:
     def _tolerated(self, consequence: str) -> Iterator[None]:
         try:
             yield
-        except CompactedTopicUnavailableError as error:
+        except TopicUnavailableError as error:
             name = self._registration.pipeline
             _log.warning("pipeline %s: %s: %s", name, consequence, error)
 

@@ -110,7 +110,7 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
         InputError: Rows of a table are not all in its topic, as the database's catalogue shows, or
             the connector's configuration gives values another form.
         SlackwaterError: The state in the checkpoint cannot be read or written.
-        CutLogUnavailableError: Kafka does not answer. StateError: The cut log has changed.
+        TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
     """
     if context is None:
         settings = with_spark_log(settings, definition.revision)

@@ -35,7 +35,7 @@ from slackwater.control import (
     make_topology,
     measure_delays,
 )
-from slackwater.cuts import CompactedTopicUnavailableError
+from slackwater.cuts import TopicUnavailableError
 from slackwater.protocol import CommitPosition, InputError, Lease, PipelineEntry
 from slackwater.protocol.metrics import CONTROL_METRICS
 from slackwater.settings.model import ControlSection
@@ -220,7 +220,7 @@ def test_prometheus_gets_the_metrics_of_the_cluster_with_a_token(tokens: tuple[P
     assert states == {"running": 2, "left": 0, "failed": 0, "vanished": 0}
     leases = {sample.labels["state"]: sample.value for sample in families["slackwater_leases"].samples}
     assert leases["taken"] == 1
-    api.picture.error = CompactedTopicUnavailableError("slackwater.pipelines", "read", "no answer")
+    api.picture.error = TopicUnavailableError("read", "slackwater.pipelines", "no answer")
     assert api.get("/metrics").status_code == 503
 
     guarded = Api(tokens[0])
@@ -349,7 +349,7 @@ def test_an_answer_that_the_client_has_is_not_sent_again(api: Api) -> None:
 def test_servers_that_are_away_are_said_so_and_a_fault_tells_nobody_of_itself(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    api.picture.error = CompactedTopicUnavailableError("slackwater.pipelines", "read", "no answer")
+    api.picture.error = TopicUnavailableError("read", "slackwater.pipelines", "no answer")
     answer = api.get(f"{ROOT}/topology")
     assert answer.status_code == 503
     assert "no answer" in answer.json()["error"]

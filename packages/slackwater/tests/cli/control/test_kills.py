@@ -23,7 +23,7 @@ from slackwater.cli.control.server import control_plane
 from slackwater.client.followed import switch_log
 from slackwater.client.kafka import KafkaBroker
 from slackwater.command.listening import Role, new_token
-from slackwater.cuts import KafkaLeaseLog
+from slackwater.cuts import LeaseLog
 from slackwater.dev import KafkaBroker as Broker
 from slackwater.protocol import (
     Hold,
@@ -154,7 +154,7 @@ def test_readers_are_switched_once_whenever_it_is_killed(
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_a_lease_is_ended_whenever_it_is_killed(rounds: int, plane: Plane, servers: Servers) -> None:
     rng, now_ms = random.Random(rounds), epoch_ms(SystemClock().now())
-    with closing(KafkaLeaseLog(servers.kafka)) as log:
+    with closing(LeaseLog(servers.kafka)) as log:
         log.ensure()
         for round_number in range(rounds):
             lease = Lease(

@@ -36,7 +36,7 @@ from slackwater.control import (
     make_topology,
     measure_delays,
 )
-from slackwater.cuts import CompactedTopicUnavailableError
+from slackwater.cuts import TopicUnavailableError
 from slackwater.protocol import (
     CommitPosition,
     ConnectorReport,
@@ -152,7 +152,7 @@ class LivePicture:
 
     def topology(self) -> Topology:
         if self.is_away:
-            raise CompactedTopicUnavailableError("slackwater.pipelines", "read", "no answer")
+            raise TopicUnavailableError("read", "slackwater.pipelines", "no answer")
         self._asked += 1
         entries: list[PipelineEntry] = []
         made_ms = now_ms()

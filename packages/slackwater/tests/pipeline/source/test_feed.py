@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from slackwater.cuts import CutLogReplacedError, CutLogUnavailableError, RecordsGoneError
+from slackwater.cuts import CutLogReplacedError, RecordsGoneError, TopicUnavailableError
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source import feed as feeds
 from slackwater.pipeline.source.position import Position, TopicPosition
@@ -517,7 +517,7 @@ def test_a_log_that_cannot_be_found_for_a_moment_is_no_reason_to_say_that_it_los
     start, end = at_lsn(world, 10, log=2, floor=2), at_lsn(world, 20, log=3)
 
     assert world.next(start) == start
-    with pytest.raises(CutLogUnavailableError, match="read up to offset 3"):
+    with pytest.raises(TopicUnavailableError, match="read up to offset 3"):
         world.listed(start, end)
 
 

@@ -20,7 +20,7 @@ from slackwater.cli.doctor.examination import Sources, examine, open_sources
 from slackwater.command.invocation import Command, lsn_of, required, setting, start_command
 from slackwater.command.output import Output, aligned
 from slackwater.control import known_pipelines
-from slackwater.cuts import CompactedTopicUnavailableError, FrontierStatus
+from slackwater.cuts import FrontierStatus, TopicUnavailableError
 from slackwater.protocol import (
     PassDecision,
     PublishedCut,
@@ -203,7 +203,7 @@ def _registered(sources: Sources) -> str:
     """Returns the names of the source's pipelines, for people."""
     try:
         found = known_pipelines(sources.pipelines.read(), epoch_ms(sources.clock.now()))
-    except CompactedTopicUnavailableError as error:
+    except TopicUnavailableError as error:
         return f"not known: {error}"
     names = [p.registration.pipeline for p in found if p.registration.source == sources.topics.source]
     return ", ".join(names) or "none"

@@ -39,7 +39,7 @@ from slackwater.control import (
     lease_standings,
     measure_delays,
 )
-from slackwater.cuts import CutLog, CutLogUnavailableError, LeaseLog, PipelineLog
+from slackwater.cuts import CutLog, LeaseLog, PipelineLog, TopicUnavailableError
 from slackwater.protocol import (
     Clock,
     ConfigError,
@@ -291,7 +291,7 @@ class ClusterPicture:
                 self._barriers[node.name] = BarrierReader(self._open_cut_log(node.name))
             try:
                 found[node.name] = self._barriers[node.name].read()
-            except (CutLogUnavailableError, StateError):  # which a recreated log raises each time
+            except (TopicUnavailableError, StateError):  # which a recreated log raises each time
                 del self._barriers[node.name]
         return find_snapshots(topology, found)
 

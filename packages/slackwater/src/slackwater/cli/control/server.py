@@ -17,7 +17,7 @@ from slackwater.cli.doctor.examination import open_sources
 from slackwater.command.boundary import watch_process
 from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, sources_of
 from slackwater.command.listening import Gate, HttpSettings, listening_socket, tls_context, url_of
-from slackwater.cuts import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog
+from slackwater.cuts import KafkaCutLog, LeaseLog, PipelineLog
 from slackwater.observe.logs import configure_logging
 from slackwater.protocol import SystemClock
 from slackwater.settings.loading import secrets_of
@@ -138,8 +138,8 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
     gc.freeze()
     kafka = kafka_settings(settings, "where pipelines register")
     picture = ClusterPicture(
-        KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN),
-        KafkaLeaseLog(kafka),
+        PipelineLog(kafka, timeout=ANSWERS_WITHIN),
+        LeaseLog(kafka),
         lambda source: KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN),
         lambda source: open_sources(settings, source),
         sources_of(settings),

@@ -16,16 +16,14 @@ from slackwater.cli.topics import explained
 from slackwater.command.invocation import ANSWERS_WITHIN, redis_settings
 from slackwater.control import SourceSigns, make_topology, sidecar_absence
 from slackwater.cuts import (
-    CompactedTopicUnavailableError,
     CutLog,
-    CutLogUnavailableError,
     KafkaCutLog,
-    KafkaPipelineLog,
     MarkerStore,
-    MarkerStoreContentError,
     MarkerStoreUnavailableError,
     PipelineLog,
     RedisMarkerStore,
+    StoreFault,
+    TopicUnavailableError,
     cuts_of,
 )
 from slackwater.kafka.reader import TopicReader
@@ -214,7 +212,7 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
     kafka, topics = followed.servers.kafka, followed.source_topics
     store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
     log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)
-    pipelines = KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)
+    pipelines = PipelineLog(kafka, timeout=ANSWERS_WITHIN)
     try:
         yield Sources(
             topics=topics,
@@ -279,9 +277,9 @@ def _with_status(sources: Sources, facts: SourceFacts) -> SourceFacts:
     store, source = sources.store, facts.source
     try:
         return replace(facts, status=store.status(source), open=tuple(store.open(source)))
-    except MarkerStoreContentError as error:
-        return replace(facts, redis_wrong=str(error))
     except MarkerStoreUnavailableError as error:
+        if error.fault is StoreFault.CONTENT:
+            return replace(facts, redis_wrong=str(error))
         return replace(facts, redis_error=str(error))
 
 
@@ -358,7 +356,7 @@ def _answering() -> Iterator[None]:
     """
     try:
         yield
-    except (CutLogUnavailableError, CompactedTopicUnavailableError) as error:
+    except TopicUnavailableError as error:
         if is_silence(error):
             raise unreachable("Kafka", f"{error.operation} of topic {error.topic}", error.reason) from error
         raise
@@ -368,7 +366,7 @@ def _with_cut(sources: Sources, facts: SourceFacts) -> SourceFacts:
     try:
         with _answering():
             published = sources.log.newest()
-    except CutLogUnavailableError:
+    except TopicUnavailableError:
         return facts
     except StateError as error:
         return replace(facts, cut_log_error=str(error))
@@ -379,7 +377,7 @@ def _with_pipelines(sources: Sources, facts: SourceFacts) -> SourceFacts:
     try:
         with _answering():
             entries = sources.pipelines.read()
-    except CompactedTopicUnavailableError as error:
+    except TopicUnavailableError as error:
         return replace(facts, pipelines_error=str(error))
     cuts = {} if facts.cut is None else {facts.source: facts.cut}
     known = make_topology(entries, cuts, facts.now_ms)
@@ -411,9 +409,11 @@ def _contradiction(sources: Sources) -> str | None:
             if end == 0 or offset < log.begin():
                 return None
             found = log.records(offset - 1, limit=1) if offset < end else []
-    except MarkerStoreContentError as error:
-        return str(error)
-    except (CutLogUnavailableError, StateError):
+    except MarkerStoreUnavailableError as error:
+        if error.fault is StoreFault.CONTENT:
+            return str(error)
+        raise
+    except (TopicUnavailableError, StateError):
         return None
     if [(c.log_offset, c.cut.position) for c in cuts_of(found)] == [(held.log_offset, held.position)]:
         return None

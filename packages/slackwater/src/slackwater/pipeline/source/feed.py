@@ -9,12 +9,12 @@ from slackwater.cdc.records.batch import BatchContent
 from slackwater.cuts import (
     CutLog,
     CutLogReplacedError,
-    CutLogUnavailableError,
     KafkaCutLog,
     LoggedRecord,
     MarkerStore,
     RecordsGoneError,
     RedisMarkerStore,
+    TopicUnavailableError,
 )
 from slackwater.cuts.errors import cuts_gone
 from slackwater.engine.settings import Scope
@@ -130,7 +130,7 @@ class Feed:
         Call it when the timeline has a cut; the answer is then final.
 
         Raises:
-            CutLogUnavailableError: Kafka does not answer. StateError: Has lost a part of the log.
+            TopicUnavailableError: Kafka does not answer. StateError: Has lost a part of the log.
         """
         if self._beginning is None:
             self._beginning = _end_of_earlier_timelines(self._options, self._log)
@@ -142,7 +142,7 @@ class Feed:
         Raises:
             ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
                 or the number has changed.
-            CutLogUnavailableError: Kafka does not answer.
+            TopicUnavailableError: Kafka does not answer.
         """
         self._watch.check("")
         newest = self._log.newest()
@@ -191,7 +191,7 @@ class Feed:
             ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
                 or the number has changed.
             CutLogReplacedError: The log has become shorter.
-            CutLogUnavailableError: Kafka does not answer.
+            TopicUnavailableError: Kafka does not answer.
         """
         position = self._log_position
         if not (self._watch.has_news(position) if up_to is None else position < up_to):
@@ -215,7 +215,7 @@ class Feed:
 
         Raises:
             RecordsGoneError: It does not exist, because the log was truncated or recreated.
-            CutLogUnavailableError: Kafka does not answer.
+            TopicUnavailableError: Kafka does not answer.
         """
         floors = _lower_floors(start.floor)
         while (hole := self._segments.find_hole()) is not None:
@@ -234,7 +234,7 @@ class Feed:
 
         Raises:
             RecordsGoneError: The log does not list every transaction in between.
-            CutLogUnavailableError: Kafka does not answer. StateError: The log is another one.
+            TopicUnavailableError: Kafka does not answer. StateError: The log is another one.
         """
         self.move_to(start)
         missing: RecordsGoneError | None = None
@@ -304,7 +304,7 @@ class Feed:
             return
         topic, end = cut_log_topic(self._options.source), self._log.end()
         if end == 0 and must_exist:
-            raise CutLogUnavailableError(
+            raise TopicUnavailableError(
                 "read", topic, f"it is empty or does not exist, but had been read up to offset {read_to}"
             )
         if 0 < end < read_to:
@@ -457,7 +457,7 @@ def _end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[st
 
     Raises:
         RecordsGoneError: The log has lost what came before the timeline.
-        CutLogUnavailableError, StateError: The log cannot be read.
+        TopicUnavailableError, StateError: The log cannot be read.
     """
     newest: Cut | None = None
     if options.timeline == 1:

@@ -52,7 +52,7 @@ class LogWatch:
 
         Raises:
             CutLogReplacedError: It is another log.
-            CutLogUnavailableError: Kafka does not answer.
+            TopicUnavailableError: Kafka does not answer.
         """
         now = self._monotonic()
         if now >= self._log_id_at:
@@ -73,7 +73,7 @@ class LogWatch:
         """Returns whether the log may contain something at or above an offset.
 
         Raises:
-            CutLogUnavailableError: Kafka does not answer.
+            TopicUnavailableError: Kafka does not answer.
         """
         self._is_promised = False
         if self._monotonic() >= self._look_at:

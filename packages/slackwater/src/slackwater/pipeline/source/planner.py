@@ -83,7 +83,7 @@ class Planner:
             ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
                 or the number has changed.
             CutLogReplacedError: ``start`` was planned from another log.
-            CutLogUnavailableError: Kafka is needed and does not answer.
+            TopicUnavailableError: Kafka is needed and does not answer.
             ConfigError: A table that is read has had no complete snapshot.
         """
         feed = self.feed
@@ -103,7 +103,7 @@ class Planner:
 
         Raises:
             RecordsGoneError: The cut log does not list every transaction in between.
-            CutLogUnavailableError: Kafka does not answer. StateError: The log is another one.
+            TopicUnavailableError: Kafka does not answer. StateError: The log is another one.
         """
         start = self._with_topics(start, len(end.lsns))
         return self.feed.content(start, end, windows_between(start, end))
@@ -121,7 +121,7 @@ class Planner:
 
         Raises:
             RecordsGoneError: The cut log does not list every transaction in between.
-            CutLogUnavailableError: Kafka does not answer. StateError: The log is another one.
+            TopicUnavailableError: Kafka does not answer. StateError: The log is another one.
         """
         options = self.options
         start = self._with_topics(start, len(end.lsns))
