@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
-from slackwater.outputs.contract import SinkKind
-from slackwater.outputs.postgres.columns import RowReader, table_columns
+from slackwater.outputs.contract import Column, SinkKind
+from slackwater.outputs.postgres.columns import RowReader, stored_columns
 from slackwater.pipeline import PipelineDefinition, load_pipeline
+from slackwater.sql.plan import PublishedView
 from slackwater_certify import load_specification
 from slackwater_certify.view import load_view
 
@@ -29,13 +30,17 @@ def definition() -> PipelineDefinition:
     return load_pipeline(FOLDER)
 
 
+def columns_of(view: PublishedView) -> tuple[Column, ...]:
+    return stored_columns(Column(column.name, column.type) for column in view.outputs)
+
+
 def rows(definition: PipelineDefinition, *changes: ChangeEvent) -> dict[str, list[dict[str, str] | None]]:
     """What each view's table is given, by column; None: a delete."""
     engine = LocalEngine(definition.plan, every_commit=True)
     found: dict[str, list[dict[str, str] | None]] = {view.name: [] for view in definition.plan.views}
     for number, documents in engine.run(list(changes)).items():
         view = definition.plan.views[number]
-        columns = table_columns(view)
+        columns = columns_of(view)
         names = [column.name for column in columns]
         reader = RowReader(columns)
         found[view.name] += [
@@ -97,7 +102,7 @@ def test_both_views_are_tables_with_the_columns_that_the_documentation_shows(
     definition: PipelineDefinition,
 ) -> None:
     assert {output.kind for output in definition.outputs} == {SinkKind.POSTGRES}
-    types = {view.name: {c.name: c.type for c in table_columns(view)} for view in definition.plan.views}
+    types = {view.name: {c.name: c.type for c in columns_of(view)} for view in definition.plan.views}
     assert types == {
         "order_details": {
             "id": "bigint",

@@ -13,8 +13,7 @@ from time import monotonic, process_time
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads
-from slackwater.outputs.contract import Column
-from slackwater.outputs.lake.changes import OutputTable
+from slackwater.outputs.contract import Column, OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings

@@ -18,12 +18,12 @@ from slackwater.protocol import BatchHeader, KafkaSettings, PostgresSettings
 
 TEXT = '"customer":"customer-17","status":"open","line_count":3,"total":"123.45","lines":['
 COLUMNS = {
-    "id": "bigint",
-    "customer": "text",
-    "status": "text",
-    "line_count": "integer",
-    "total": "numeric(12,2)",
-    "lines": "jsonb",
+    "id": "BIGINT",
+    "customer": "VARCHAR",
+    "status": "VARCHAR",
+    "line_count": "INTEGER",
+    "total": "DECIMAL(12,2)",
+    "lines": "JSON",
 }
 LINE = '{"id":%d,"product":"product-17","quantity":3,"price":"12.34"}'
 
@@ -54,13 +54,13 @@ def sink_at(address: str, outputs: int) -> Sink:
     if not address.startswith("postgresql://"):
         topics = tuple(OutputTopic(f"bench_{number}") for number in range(outputs))
         return KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=topics, kafka=KafkaSettings(address)))
-    from slackwater.outputs.postgres.columns import TableColumn
+    from slackwater.outputs.contract import Column, OutputTable
     from slackwater.outputs.postgres.sink import PostgresSink
-    from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+    from slackwater.outputs.postgres.tables import PostgresSinkSettings
 
-    columns = tuple(TableColumn(name, kind) for name, kind in COLUMNS.items())
+    columns = tuple(Column(name, kind) for name, kind in COLUMNS.items())
     tables = tuple(
-        OutputTable(schema="bench", name=f"t{number}", columns=columns, key=("id",), view=f"t{number}")
+        OutputTable(name=f"bench.t{number}", columns=columns, key=("id",), view=f"t{number}")
         for number in range(outputs)
     )
     settings = PostgresSinkSettings(pipeline="bench", outputs=tables, postgres=PostgresSettings(address))

@@ -14,14 +14,12 @@ from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads
-from slackwater.outputs.contract import Column, Emit
-from slackwater.outputs.lake.changes import OutputTable as LakeTable
+from slackwater.outputs.contract import Column, Emit, OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
-from slackwater.outputs.postgres.columns import TableColumn, postgres_type
 from slackwater.outputs.postgres.sink import PostgresSink
-from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.sink import Sink
 from slackwater.protocol import BatchHeader, LakeSettings, PostgresSettings
 from slackwater.sql.duckdb_sql import Field, document_expression
@@ -84,11 +82,9 @@ def document() -> bytes:
 
 
 def opened(kind: str, server: PostgresServer, folder: Path) -> tuple[Sink, PipelineOutput]:
+    columns = tuple(Column(name, each) for name, each in COLUMNS.items())
     if kind == "postgres":
-        columns = tuple(TableColumn(name, postgres_type(each)) for name, each in COLUMNS.items())
-        table = OutputTable(
-            schema="same_documents", name="v", columns=columns, key=("c0",), view="v", history=True
-        )
+        table = OutputTable(name="same_documents.v", columns=columns, key=("c0",), view="v", history=True)
         settings = PostgresSinkSettings(
             pipeline="same", outputs=(table,), emit=Emit.TRANSACTIONS, postgres=PostgresSettings(server.dsn())
         )
@@ -96,8 +92,7 @@ def opened(kind: str, server: PostgresServer, folder: Path) -> tuple[Sink, Pipel
     uri, warehouse = f"sqlite:///{folder / 'catalogue.db'}", f"file://{folder}"
     options = {"type": "sql", "uri": uri, "warehouse": warehouse} if kind == "iceberg" else {}
     lake = LakeSettings(place=str(folder) if kind == "delta" else "test", options=options)
-    lake_columns = tuple(Column(name, each) for name, each in COLUMNS.items())
-    lake_table = LakeTable(name="s.v", columns=lake_columns, key=("c0",), view="v")
+    lake_table = OutputTable(name="s.v", columns=columns, key=("c0",), view="v")
     lake_settings = LakeSinkSettings(
         pipeline="same", outputs=(lake_table,), emit=Emit.TRANSACTIONS, lake=lake
     )

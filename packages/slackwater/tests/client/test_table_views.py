@@ -30,14 +30,12 @@ from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, document_payloads
-from slackwater.outputs.contract import Column, Emit, SinkStep
-from slackwater.outputs.lake.changes import OutputTable as LakeTable
+from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
-from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.sink import PostgresSink
-from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.sink import Sink
 from slackwater.protocol import (
     BatchHeader,
@@ -87,10 +85,10 @@ class Pipeline:
         return LakeOutput(tables, name or self.name)
 
     def _table_sink(self) -> PostgresSink:
-        columns = (TableColumn("id", "bigint"), TableColumn("value", "bigint"))
+        columns = (Column("id", "BIGINT"), Column("value", "BIGINT"))
         history = self.kind == "history"
         outputs = tuple(
-            OutputTable(schema=self.name, name=view, columns=columns, key=("id",), view=view, history=history)
+            OutputTable(name=f"{self.name}.{view}", columns=columns, key=("id",), view=view, history=history)
             for view in self.views
         )
         postgres = PostgresSettings(self.url)
@@ -103,7 +101,7 @@ class Pipeline:
     def _lake_sink(self) -> LakeSink:
         columns = (Column("id", "BIGINT"), Column("value", "BIGINT"))
         outputs = tuple(
-            LakeTable(name=table, columns=columns, key=("id",), view=view)
+            OutputTable(name=table, columns=columns, key=("id",), view=view)
             for view, table in self.views.items()
         )
         settings = LakeSinkSettings(

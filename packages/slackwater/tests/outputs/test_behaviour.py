@@ -15,20 +15,18 @@ from psycopg import sql
 
 from slackwater.dev import PostgresServer, Server
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column, Emit, SinkStep
+from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
-from slackwater.outputs.lake.changes import OutputTable as LakeTableOutput
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.ledger import Ledger
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.outputs.lake.table import Lake
-from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
-from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.sink import Sink
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import (
@@ -138,10 +136,10 @@ class PostgresOutput:
     def versions(self, view: int = 0) -> list[Version]:
         table = self.settings.outputs[view]
         with psycopg.connect(self.settings.postgres.url) as database:
-            name = f"{table.full_name}_history"
+            name = f"{table.name}_history"
             if database.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
                 return []
-            history = sql.Identifier(table.schema, table.history_name)
+            history = sql.Identifier(*name.split("."))
             rows = database.execute(sql.SQL("SELECT id, valid_from_lsn FROM {}").format(history))
             return sorted((json.dumps({"id": key}), lsn) for key, lsn in rows)
 
@@ -216,7 +214,7 @@ class LakeOutput:
 def lake_output(kind: str, place: Path, pipeline: str) -> LakeOutput:
     columns = (Column("id", "VARCHAR"), Column("value", "BIGINT"))
     outputs = tuple(
-        LakeTableOutput(name=f"s.{name}", columns=columns, key=("id",), view=name) for name in ("one", "two")
+        OutputTable(name=f"s.{name}", columns=columns, key=("id",), view=name) for name in ("one", "two")
     )
     lake = lake_settings(kind, place)
     settings = LakeSinkSettings(pipeline=pipeline, outputs=outputs, emit=Emit.TRANSACTIONS, lake=lake)
@@ -231,8 +229,8 @@ def lake_settings(kind: str, place: Path) -> LakeSettings:
 
 
 def table(schema: str, name: str, **options: Any) -> OutputTable:
-    columns = (TableColumn("id", "text"), TableColumn("value", "bigint"))
-    return OutputTable(schema=schema, name=name, columns=columns, key=("id",), view=name, **options)
+    columns = (Column("id", "VARCHAR"), Column("value", "BIGINT"))
+    return OutputTable(name=f"{schema}.{name}", columns=columns, key=("id",), view=name, **options)
 
 
 @pytest.fixture(params=["kafka", "postgres", *LAKES])

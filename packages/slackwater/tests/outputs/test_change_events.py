@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 from slackwater.cdc.envelope import End, decode_change, decode_transaction
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
-from slackwater.outputs.contract import Emit, SinkStep
+from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import StateError
 
@@ -33,7 +33,9 @@ class CrashError(Exception):
 @pytest.fixture
 def settings(make_settings: Callable[..., KafkaSinkSettings]) -> KafkaSinkSettings:
     plain = make_settings(Emit.TRANSACTIONS)
-    table = OutputTable("public", "orders", (("id", "VARCHAR"), ("day", "DATE")), ("id",))
+    table = OutputTable(
+        name="public.orders", columns=(Column("id", "VARCHAR"), Column("day", "DATE")), key=("id",)
+    )
     output = OutputTopic(f"{plain.pipeline}.public.orders", 3, view="orders", table=table)
     return replace(plain, outputs=(output,), prefix=plain.pipeline)
 

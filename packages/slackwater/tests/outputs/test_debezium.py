@@ -13,21 +13,23 @@ from slackwater.cdc.postgres import xid_of_position
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
 from slackwater.outputs.batch import BatchCommits
-from slackwater.outputs.contract import Emit, UnfitValueError
+from slackwater.outputs.contract import Column, Emit, OutputTable, UnfitValueError
 from slackwater.outputs.kafka.debezium import (
     BatchChanges,
     OrderRecord,
     row_encoder,
     row_type,
 )
-from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.protocol import Cut, KafkaSettings, StateError
 from slackwater.sql.postgres import parse_catalog, table_statement
 from slackwater.sql.row_codec import RowCodec
 
 MakeBatch = Callable[..., DocumentBatch]
-COLUMNS = (("id", "BIGINT"), ("n", "INTEGER"))
-ORDERS, TOTALS = (OutputTable("public", name, COLUMNS, ("id",)) for name in ("orders", "totals"))
+COLUMNS = (Column("id", "BIGINT"), Column("n", "INTEGER"))
+ORDERS, TOTALS = (
+    OutputTable(name=f"public.{name}", columns=COLUMNS, key=("id",)) for name in ("orders", "totals")
+)
 SETTINGS = KafkaSinkSettings(
     pipeline="p",
     outputs=(
@@ -258,7 +260,7 @@ def test_a_frontier_waits_for_an_event_that_it_has_not_read(make_batch: MakeBatc
     ],
 )
 def test_values_have_debezium_s_forms(column_type: str, document: str, event: Any) -> None:
-    encode = row_encoder((("id", "BIGINT"), ("x", column_type), ("f", "DOUBLE")))
+    encode = row_encoder((Column("id", "BIGINT"), Column("x", column_type), Column("f", "DOUBLE")))
     found = encode(b'{"id":1,"x":%b,"f":0.10}' % document.encode())
     assert json.loads(found) == {"id": 1, "x": event, "f": 0.1}
 
@@ -289,8 +291,8 @@ def test_values_have_debezium_s_forms(column_type: str, document: str, event: An
     ],
 )
 def test_a_reader_that_declares_the_table_understands_the_events(column_type: str, document: str) -> None:
-    columns = (("id", "BIGINT"), ("The x", column_type))
-    types = [(name, row_type(kind)) for name, kind in columns]
+    columns = (Column("id", "BIGINT"), Column("The x", column_type))
+    types = [(column.name, row_type(column.type)) for column in columns]
     (table,) = parse_catalog({"s.sql": table_statement("public", "orders", types, ["id"])}).tables
     assert (table.full_name, table.primary_key, table.replica_identity_full) == (
         "public.orders",
@@ -305,7 +307,7 @@ def test_a_reader_that_declares_the_table_understands_the_events(column_type: st
 
 
 def test_a_value_without_a_form_is_named(make_batch: MakeBatch) -> None:
-    encode = row_encoder((("day", "DATE"),))
+    encode = row_encoder((Column("day", "DATE"),))
     with pytest.raises(
         UnfitValueError, match=r"column 'day': Debezium's records cannot represent \"0044-03-15 \(BC\)\""
     ):
@@ -313,7 +315,9 @@ def test_a_value_without_a_form_is_named(make_batch: MakeBatch) -> None:
 
 
 def test_keys_have_the_forms_of_their_columns(make_batch: MakeBatch) -> None:
-    days = OutputTable("public", "days", (("day", "DATE"), ("until", "DATE")), ("day",))
+    days = OutputTable(
+        name="public.days", columns=(Column("day", "DATE"), Column("until", "DATE")), key=("day",)
+    )
     outputs = (OutputTopic("out.public.days", table=days), SETTINGS.outputs[1])
     documents = [(1, b'{"day":"1970-01-02"}', pack_change(None, b'{"day":"1970-01-02","until":null}'))]
     events, _, _ = written(make_batch(0, documents), replace(SETTINGS, outputs=outputs))

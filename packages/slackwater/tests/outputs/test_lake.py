@@ -21,9 +21,8 @@ from pyiceberg.types import StringType
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import progress_after
-from slackwater.outputs.contract import Column, SinkStep
+from slackwater.outputs.contract import Column, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.lake.changes import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.ledger import Ledger, LedgerRow

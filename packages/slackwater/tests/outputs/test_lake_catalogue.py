@@ -10,8 +10,7 @@ import pytest
 
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column, SinkStep
-from slackwater.outputs.lake.changes import OutputTable
+from slackwater.outputs.contract import Column, OutputTable, SinkStep
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.protocol import LakeSettings, OvertakenError

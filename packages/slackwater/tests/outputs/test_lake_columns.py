@@ -7,10 +7,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.contract import Column, OutputTable, UnfitValueError
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.lake.changes import ChangeReader, OutputTable
-from slackwater.outputs.lake.columns import RowReader, lake_columns, table_schema, type_texts
+from slackwater.outputs.lake.changes import ChangeReader
+from slackwater.outputs.lake.columns import RowReader, check_names, table_schema, type_texts
+from slackwater.pipeline.sinks import table_columns
 from slackwater.protocol import ConfigError
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn, PublishedView
@@ -171,4 +172,4 @@ def view(*names: str, key: tuple[str, ...] = ("id",)) -> PublishedView:
 )
 def test_views_that_cannot_be_tables_are_refused(names: tuple[str, ...], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        lake_columns(view(*names))
+        table_columns(view(*names), check_names)

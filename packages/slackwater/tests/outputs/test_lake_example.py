@@ -9,8 +9,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column
-from slackwater.outputs.lake.changes import OutputTable
+from slackwater.outputs.contract import Column, OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings

@@ -15,13 +15,13 @@ import pytest
 
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Emit, SinkStep
+from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.postgres import watchdog
-from slackwater.outputs.postgres.columns import TableColumn
+from slackwater.outputs.postgres.columns import postgres_type
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
-from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import ConfigError, PostgresSettings, StateError, UnavailableError
 
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.integration
 MakeBatch = Callable[..., DocumentBatch]
 QUERY = "q"
 TYPES = {
-    "id": "bigint",
-    "name": "text",
-    "price": "numeric(38,18)",
-    "rate": "double precision",
-    "at": "timestamp with time zone",
-    "day": "date",
-    "data": "bytea",
-    "lines": "jsonb",
+    "id": "BIGINT",
+    "name": "VARCHAR",
+    "price": "DECIMAL(38,18)",
+    "rate": "DOUBLE",
+    "at": "TIMESTAMP WITH TIME ZONE",
+    "day": "DATE",
+    "data": "BLOB",
+    "lines": "JSON",
 }
 
 
@@ -48,8 +48,8 @@ def schema(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture
 def settings(schema: str, postgres_server: PostgresServer) -> PostgresSinkSettings:
-    columns = tuple(TableColumn(name, kind) for name, kind in TYPES.items())
-    table = OutputTable(schema=schema, name="t", columns=columns, key=("id",), view="v")
+    columns = tuple(Column(name, kind) for name, kind in TYPES.items())
+    table = OutputTable(name=f"{schema}.t", columns=columns, key=("id",), view="v")
     return PostgresSinkSettings(
         pipeline=schema, outputs=(table,), postgres=PostgresSettings(postgres_server.dsn())
     )
@@ -122,7 +122,7 @@ def test_rows_are_added_changed_and_deleted(
 def test_null_is_a_value_of_a_key_where_the_table_allows_it(
     settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, emit: Emit
 ) -> None:
-    columns = (TableColumn("a", "text"), TableColumn("n", "bigint"))
+    columns = (Column("a", "VARCHAR"), Column("n", "BIGINT"))
     table = replace(settings.outputs[0], columns=columns, key=("a",), history=emit is Emit.TRANSACTIONS)
     settings = replace(settings, outputs=(table,), emit=emit)
     run(settings)
@@ -145,7 +145,7 @@ def test_null_is_a_value_of_a_key_where_the_table_allows_it(
 def test_a_view_without_a_key_has_one_row(
     settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
 ) -> None:
-    table = replace(settings.outputs[0], key=(), columns=(TableColumn("n", "bigint"),))
+    table = replace(settings.outputs[0], key=(), columns=(Column("n", "BIGINT"),))
     settings = replace(settings, outputs=(table,))
     run(
         settings,
@@ -215,7 +215,7 @@ def test_one_snapshot_shows_all_tables_at_the_commit_of_the_ledger(
 def test_a_table_that_does_not_fit_is_refused_with_what_helps(
     settings: PostgresSinkSettings, database: Database, statement: str | None, says: str
 ) -> None:
-    columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+    columns = ", ".join(f"{name} {postgres_type(kind)}" for name, kind in TYPES.items())
     execute(database, f"CREATE SCHEMA {settings.pipeline}")
     if statement is None or not statement.startswith("CREATE TABLE"):
         execute(database, f"CREATE TABLE {settings.pipeline}.t ({columns}, PRIMARY KEY (id))")

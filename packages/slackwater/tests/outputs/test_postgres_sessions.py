@@ -14,13 +14,12 @@ from psycopg import sql
 
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Emit, SinkStep
+from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.postgres import ledger
-from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
-from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
+from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import OvertakenError, PostgresSettings, StateError
 from slackwater_lab.probes import LookAt
@@ -28,13 +27,13 @@ from slackwater_lab.probes import LookAt
 pytestmark = pytest.mark.integration
 
 MakeBatch = Callable[..., DocumentBatch]
-COLUMNS = (TableColumn("id", "bigint"), TableColumn("n", "smallint"))
+COLUMNS = (Column("id", "BIGINT"), Column("n", "SMALLINT"))
 
 
 @pytest.fixture
 def settings(postgres_server: PostgresServer) -> PostgresSinkSettings:
     schema = f"p{uuid.uuid4().hex[:12]}"
-    table = OutputTable(schema=schema, name="t", columns=COLUMNS, key=("id",), view="v")
+    table = OutputTable(name=f"{schema}.t", columns=COLUMNS, key=("id",), view="v")
     return PostgresSinkSettings(
         pipeline=schema,
         outputs=(table,),
@@ -261,7 +260,7 @@ def test_the_creation_waits_for_runs_that_begin_at_the_same_time(
     waits: list[str] = []
     with psycopg.connect(settings.postgres.url, autocommit=True) as other:
         exists = sql.SQL("SELECT to_regclass(%s) IS NOT NULL")
-        made = ledger.LEDGER if is_new else settings.outputs[0].full_name
+        made = ledger.LEDGER if is_new else settings.outputs[0].name
 
         def end(step: str) -> None:
             waits.append(step)

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from slackwater.engine.settings import Scope
 from slackwater.protocol import BatchHeader
 
+HISTORY_SUFFIX: Final = "_history"
+"""Ends the name of a table that has every version of the rows of another one."""
 REQUEST_TIMEOUT = timedelta(seconds=30)
 """The default time-out of one call to an output's server."""
 
@@ -128,3 +131,20 @@ class Column:
     name: str
     type: str
     """The type as DuckDB writes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTable:
+    """The table of one view's documents, or the one whose changes a topic appears to contain."""
+
+    name: str
+    """``schema.name``."""
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    """The columns that identify rows; empty if the view has one row."""
+    view: str = ""
+    """The name of the view, for messages."""
+    keys_move: bool = False
+    """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
+    history: bool = False
+    """Whether to keep every version in a second table, in PostgreSQL."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from slackwater.cdc.captured import shared_topics
 from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.settings import Scope, StageSettings
-from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
+from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
 from slackwater.protocol import ConfigError, SourceTopics
 from slackwater.protocol.keys import commit_topic, is_reserved_topic
 from slackwater.sql.catalog import Catalog, Column, Table
@@ -26,7 +26,6 @@ from slackwater.sql.planner.sharing import stage_uses
 
 SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 """The name of a topic that contains a table of a source, <prefix>.<schema>.<table>."""
-HISTORY_SUFFIX = "_history"
 """Of the table with every version, beside a table of PostgreSQL."""
 _TABLE_OF_THE_DATABASE = 0
 """The origin of an input that is not the result of another stage."""

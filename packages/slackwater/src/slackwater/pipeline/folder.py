@@ -21,9 +21,8 @@ from msgspec import Meta
 
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Scope
-from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
+from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
 from slackwater.pipeline.definition import (
-    HISTORY_SUFFIX,
     SOURCE_TOPIC,
     PipelineDefinition,
     PipelineSql,

@@ -1,11 +1,12 @@
 """Creates the sink of a pipeline, for the kind of its outputs."""
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, assert_never
 
-from slackwater.outputs.contract import SinkKind, SinkProbe
+from slackwater.outputs.contract import Column, OutputTable, SinkKind, SinkProbe
 from slackwater.outputs.formats.form import OutputForm, output_form
 from slackwater.outputs.kafka.debezium import row_type
-from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.sink import Sink
 from slackwater.outputs.waiting import Waiting
@@ -110,7 +111,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
                 schema=f"{output.view}:{definition.revision}",
                 cloudevents=output.cloudevents,
                 form=forms.get(number),
-                table=_output_table(output, definition.plan.views[number]) if output.is_source else None,
+                table=_change_table(output, definition.plan.views[number]) if output.is_source else None,
             )
             for number, output in enumerate(definition.outputs)
         ),
@@ -136,23 +137,61 @@ def output_forms(definition: PipelineDefinition) -> dict[int, OutputForm]:
     return {number: form for number, form in forms.items() if form is not None}
 
 
-def _output_table(output: ViewOutput, view: PublishedView) -> OutputTable:
+def _change_table(output: ViewOutput, view: PublishedView) -> OutputTable:
     """Returns the table that an output appears to be to its readers."""
-    _, schema, name = output.name.rsplit(".", 2)
-    columns = tuple((column.name, column.type) for column in view.outputs)
-    return OutputTable(schema, name, columns, view.key)
+    name = ".".join(output.name.rsplit(".", 2)[1:])
+    columns = tuple(Column(column.name, column.type) for column in view.outputs)
+    return OutputTable(name=name, columns=columns, key=view.key, view=view.name)
 
 
 def output_tables(definition: PipelineDefinition) -> tuple[str, ...]:
     """Returns CREATE TABLE statements of the outputs that are tables to their readers."""
     views = zip(definition.outputs, definition.plan.views, strict=True)
-    tables = [_output_table(output, view) for output, view in views if output.is_source]
-    return tuple(
-        table_statement(
-            table.schema, table.name, [(name, row_type(kind)) for name, kind in table.columns], table.key
-        )
-        for table in tables
+    return tuple(_create_statement(_change_table(output, view)) for output, view in views if output.is_source)
+
+
+def _create_statement(table: OutputTable) -> str:
+    schema, _, name = table.name.partition(".")
+    return table_statement(
+        schema, name, [(each.name, row_type(each.type)) for each in table.columns], table.key
     )
+
+
+_Check = Callable[[str, Iterable[Column]], None]
+"""Refuses columns of the view of a name that a kind of tables cannot have."""
+
+
+def _tables_of(definition: PipelineDefinition, check: _Check) -> tuple[OutputTable, ...]:
+    """Returns the tables of a pipeline's views; raises like :func:`table_columns`."""
+    views = enumerate(zip(definition.plan.views, definition.outputs, strict=True))
+    return tuple(
+        OutputTable(
+            name=output.name,
+            columns=table_columns(view, check),
+            key=view.key,
+            view=view.name,
+            keys_move=keys_move(definition.plan, number),
+            history=output.history,
+        )
+        for number, (view, output) in views
+    )
+
+
+def table_columns(view: PublishedView, check: _Check) -> tuple[Column, ...]:
+    """Returns the columns of a view's table, in the order of its SELECT list.
+
+    Raises:
+        ConfigError: A column of the view's key is not selected, or `check` refuses a name.
+    """
+    columns = tuple(Column(column.name, column.type) for column in view.outputs)
+    for name in view.key:
+        if name not in {column.name for column in columns}:
+            raise ConfigError(
+                f"view {view.name!r}: its key has column {name!r}, which it does not select",
+                "a table needs the whole key: select this column, too",
+            )
+    check(view.name, columns)
+    return columns
 
 
 def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> "PostgresSinkSettings":
@@ -161,31 +200,16 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
     Raises:
         ConfigError: No database was given, or a view cannot be a table.
     """
-    from slackwater.outputs.postgres.columns import table_columns
-    from slackwater.outputs.postgres.tables import OutputTable as PostgresTable
+    from slackwater.outputs.postgres.columns import check_names
     from slackwater.outputs.postgres.tables import PostgresSinkSettings
 
     if settings.servers.postgres is None:
         problem = f"pipeline {definition.name!r} publishes to PostgreSQL, but no database is configured"
         hint = "set postgres.output_url (SLACKWATER_POSTGRES_OUTPUT_URL); `slackwater config` shows it"
         raise ConfigError(problem, hint)
-    outputs = []
-    for number, (view, output) in enumerate(zip(definition.plan.views, definition.outputs, strict=True)):
-        schema, _, name = output.name.rpartition(".")
-        outputs.append(
-            PostgresTable(
-                schema=schema,
-                name=name,
-                columns=table_columns(view),
-                key=view.key,
-                view=view.name,
-                keys_move=keys_move(definition.plan, number),
-                history=output.history,
-            )
-        )
     return PostgresSinkSettings(
         pipeline=definition.name,
-        outputs=tuple(outputs),
+        outputs=_tables_of(definition, check_names),
         emit=definition.emit,
         scope=definition.scope,
         postgres=settings.servers.postgres,
@@ -201,26 +225,15 @@ def _lake_sink_settings(
     Raises:
         ConfigError: No lake was given, or a view cannot be a table.
     """
-    from slackwater.outputs.lake.changes import OutputTable
-    from slackwater.outputs.lake.columns import lake_columns
+    from slackwater.outputs.lake.columns import check_names
     from slackwater.outputs.lake.sink import LakeSinkSettings
 
     if lake is None:
         what, hint = missing
         raise ConfigError(f"pipeline {definition.name!r} publishes {what}", hint)
-    outputs = zip(definition.plan.views, definition.outputs, strict=True)
     return LakeSinkSettings(
         pipeline=definition.name,
-        outputs=tuple(
-            OutputTable(
-                name=output.name,
-                columns=lake_columns(view),
-                key=view.key,
-                view=view.name,
-                keys_move=keys_move(definition.plan, number),
-            )
-            for number, (view, output) in enumerate(outputs)
-        ),
+        outputs=_tables_of(definition, check_names),
         emit=definition.emit,
         scope=definition.scope,
         lake=lake,

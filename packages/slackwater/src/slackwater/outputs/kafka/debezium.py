@@ -20,7 +20,7 @@ from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommi
 from slackwater.engine.documents import DocumentBatch, malformed_batch, moved_before
 from slackwater.engine.payloads import Document, unpack_change
 from slackwater.outputs.batch import CommittedDocuments, CommitUnit
-from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.contract import Column, UnfitValueError
 from slackwater.outputs.formats.times import microseconds
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import SNAPSHOT_XID, format_position
@@ -78,7 +78,8 @@ class BatchChanges:
         output = self._settings.outputs[view]
         table = output.table
         assert table is not None  # noqa: S101 - for such outputs it is called
-        write = self._writers[found.unit.commit_lsn].table(table.schema, table.name).event
+        schema, _, name = table.name.rpartition(".")
+        write = self._writers[found.unit.commit_lsn].table(schema, name).event
         encode, encode_key = row_encoder(table.columns), row_encoder(table.columns, table.key)
         for lsn, key, before, after in self._changes(view, found, keys_move=output.keys_move):
             self.deletes += after is None
@@ -131,7 +132,7 @@ class BatchChanges:
     def _notifications(
         self, unit: CommitUnit, counts: Mapping[str, int], topic: str
     ) -> Iterator[OrderRecord]:
-        tables = [output.table.full_name for output in self._settings.outputs if output.table is not None]
+        tables = [output.table.name for output in self._settings.outputs if output.table is not None]
         common = {"connector_name": self._settings.pipeline, "data_collections": ",".join(tables)}
         told: list[tuple[str, dict[str, str]]] = [("STARTED", {})]
         for table in tables:
@@ -157,20 +158,20 @@ def _commit_of(unit: CommitUnit) -> WrittenCommit:
 
 @lru_cache(maxsize=1024)
 def row_encoder(
-    columns: tuple[tuple[str, str], ...], names: tuple[str, ...] | None = None
+    columns: tuple[Column, ...], names: tuple[str, ...] | None = None
 ) -> Callable[[bytes], bytes]:
     """Returns the function that converts documents, or keys, to Debezium's form, in which dates are integers.
 
     The function raises :class:`UnfitValueError`.
 
     Args:
-        columns: Names and DuckDB types of the view's columns.
+        columns: The view's columns.
         names: The columns that are there; None for all.
     """
     converters = {
-        name: found
-        for name, column_type in columns
-        if (names is None or name in names) and (found := _converter(column_type)) is not None
+        column.name: found
+        for column in columns
+        if (names is None or column.name in names) and (found := _converter(column.type)) is not None
     }
     if not converters:
         return bytes

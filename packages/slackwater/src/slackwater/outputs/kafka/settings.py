@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from slackwater.outputs.contract import SinkSettings
+from slackwater.outputs.contract import OutputTable, SinkSettings
 from slackwater.outputs.formats.form import OutputForm
 from slackwater.protocol import KafkaSettings, RegistrySettings, SourceTopics
 from slackwater.protocol.keys import commit_topic, progress_topic
@@ -14,23 +14,6 @@ _SLOWEST_BYTES_PER_SECOND = 2_000_000
 """A twentieth of the rate at which one producer writes on two idle cores."""
 _LONGEST_TRANSACTION = timedelta(minutes=15)
 """The broker's default limit (``transaction.max.timeout.ms``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputTable:
-    """A view as a table whose changes a connector appears to write."""
-
-    schema: str
-    name: str
-    columns: tuple[tuple[str, str], ...]
-    """Names of the view's columns and their DuckDB types."""
-    key: tuple[str, ...]
-    """Names of the columns of its key."""
-
-    @property
-    def full_name(self) -> str:
-        """``schema.name``, as END records name it."""
-        return f"{self.schema}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.engine.payloads import Document
-from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.contract import OutputTable, UnfitValueError
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.lake.columns import RowReader
 from slackwater.outputs.lake.table import DELETED
@@ -18,21 +18,6 @@ from slackwater.protocol import format_position
 _ROWS_AT_ONCE: Final = 10_000
 """The number of documents that are Python objects at the same time."""
 _SHOWN_KEY: Final = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputTable:
-    """The table of one view's documents."""
-
-    name: str
-    """``schema.name``."""
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    """The columns that identify rows; empty if the view has one row."""
-    view: str
-    """The name of the view, for messages."""
-    keys_move: bool = False
-    """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from duckdb.sqltypes import DuckDBPyType
 from slackwater.outputs.contract import Column, UnfitValueError
 from slackwater.outputs.lake.table import DELETED
 from slackwater.protocol import ConfigError
-from slackwater.sql.plan import PublishedView
 
 _TYPES: Final[dict[str, Any]] = {
     "boolean": pa.bool_(),
@@ -59,29 +58,21 @@ _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=\"`]")
 """Characters that the column names of Delta tables cannot contain in Parquet files, and quotes."""
 
 
-def lake_columns(view: PublishedView) -> tuple[Column, ...]:
-    """Returns the columns of a view's table, in the order of its SELECT list.
+def check_names(view: str, columns: Iterable[Column]) -> None:
+    """Refuses columns whose names cannot be used in a lake.
 
     Raises:
-        ConfigError: A column of the view's key is not selected, or a name cannot be used in a lake.
+        ConfigError: There is one; the error names it.
     """
-    selected = {column.name for column in view.outputs}
-    for name in view.key:
-        if name not in selected:
-            raise ConfigError(
-                f"view {view.name!r}: its key has column {name!r}, which it does not select",
-                "a table needs the whole key: select this column, too",
-            )
     seen: set[str] = set()
-    for column in view.outputs:
+    for column in columns:
         if _FORBIDDEN.search(column.name) or column.name.lower() in {*seen, DELETED}:
             raise ConfigError(
-                f"view {view.name!r}: a table in a lake cannot have a column {column.name!r}: names must not "
+                f"view {view!r}: a table in a lake cannot have a column {column.name!r}: names must not "
                 f"contain spaces, quotes or brackets, differ only in case, or be {DELETED!r}",
                 "give the column another name with AS",
             )
         seen.add(column.name.lower())
-    return tuple(Column(column.name, column.type) for column in view.outputs)
 
 
 def table_schema(columns: Sequence[Column]) -> Any:

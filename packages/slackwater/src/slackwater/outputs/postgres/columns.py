@@ -3,15 +3,13 @@
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.contract import Column, UnfitValueError
 from slackwater.protocol import ConfigError
-from slackwater.sql.plan import PublishedView
 
 LONGEST_NAME: Final = 63
 """PostgreSQL's limit for names, in bytes."""
@@ -59,15 +57,6 @@ _VERBATIM: Final = frozenset(
 """Types whose JSON PostgreSQL can read without conversion."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """A column of a view's table."""
-
-    name: str
-    type: str
-    """The type as PostgreSQL's ``format_type`` writes it."""
-
-
 def postgres_type(duckdb_type: str) -> str:
     """Returns the PostgreSQL type that can contain every value of a DuckDB type as documents write it."""
     decimal = _DECIMAL.fullmatch(duckdb_type)
@@ -78,37 +67,34 @@ def postgres_type(duckdb_type: str) -> str:
     return _TYPES.get(duckdb_type, "text")
 
 
-def table_columns(view: PublishedView) -> tuple[TableColumn, ...]:
-    """Returns the columns of a view's table, in the order of its SELECT list.
+def stored_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Returns columns with the types that PostgreSQL has for them."""
+    return tuple(Column(column.name, postgres_type(column.type)) for column in columns)
+
+
+def check_names(view: str, columns: Iterable[Column]) -> None:
+    """Refuses columns whose names PostgreSQL would change.
 
     Raises:
-        ConfigError: A column of the view's key is not selected, or a name is too long for PostgreSQL.
+        ConfigError: There is one; the error names it.
     """
-    selected = {column.name for column in view.outputs}
-    for name in view.key:
-        if name not in selected:
-            raise ConfigError(
-                f"view {view.name!r}: its key has column {name!r}, which it does not select",
-                "a table needs the whole key: select this column, too",
-            )
-    for column in view.outputs:
+    for column in columns:
         if len(column.name.encode()) > LONGEST_NAME or "\x00" in column.name:
             raise ConfigError(
-                f"view {view.name!r}: column name {column.name!r} has more than {LONGEST_NAME} bytes, the "
+                f"view {view!r}: column name {column.name!r} has more than {LONGEST_NAME} bytes, the "
                 "maximum in PostgreSQL",
                 "give the column a shorter name with AS",
             )
-    return tuple(TableColumn(column.name, postgres_type(column.type)) for column in view.outputs)
 
 
 class RowReader:
     """Converts documents or keys to the fields of a line of COPY, in its text format.
 
     Args:
-        columns: The columns, in the order of the fields.
+        columns: The columns, in the order of the fields; with PostgreSQL's types.
     """
 
-    def __init__(self, columns: Sequence[TableColumn]) -> None:
+    def __init__(self, columns: Sequence[Column]) -> None:
         names = [f"c{number}" for number in range(len(columns))]
         fields: list[tuple[str, Any]] = [
             (name, _json_type(column.type)) for name, column in zip(names, columns, strict=True)

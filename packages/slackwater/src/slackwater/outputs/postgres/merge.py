@@ -13,12 +13,12 @@ import psycopg
 from psycopg import sql
 
 from slackwater.engine.payloads import Document
-from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.contract import Column, OutputTable, UnfitValueError
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.postgres.answers import refusal
-from slackwater.outputs.postgres.columns import NULL, RowReader, TableColumn
+from slackwater.outputs.postgres.columns import NULL, RowReader
 from slackwater.outputs.postgres.ledger import Database
-from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, OutputTable, TableForm, forms, names
+from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
 from slackwater.protocol import SlackwaterError, format_position
 
 _COPY_ROWS: Final = 500
@@ -46,12 +46,13 @@ class TableWriter:
         self._form, *self._versions = forms(output)
         self._staging_name = f"slackwater_staging_{number}"
         self._staging = sql.Identifier("pg_temp", self._staging_name)
-        self._row = RowReader(output.columns)
-        by_name = {column.name: column for column in output.columns}
+        self._columns = self._form.columns
+        self._row = RowReader(self._columns)
+        by_name = {column.name: column for column in self._columns}
         self._key = RowReader([by_name[name] for name in output.key])
-        positions = {column.name: position for position, column in enumerate(output.columns)}
+        positions = {column.name: position for position, column in enumerate(self._columns)}
         self._key_positions = [positions[name] for name in output.key]
-        self._blank = [NULL] * len(output.columns)
+        self._blank = [NULL] * len(self._columns)
         self._copy = sql.SQL("COPY {} FROM STDIN").format(self._staging)
         self._has_null_keys = False
         self._deletes = list(self._delete_statements())
@@ -59,7 +60,7 @@ class TableWriter:
 
     def prepare(self, connection: Database) -> None:
         """Creates the temporary table, once per connection and outside a transaction."""
-        columns = [*self._output.columns, TableColumn(_LSN, "bigint"), TableColumn(_DELETED, "boolean")]
+        columns = [*self._columns, Column(_LSN, "bigint"), Column(_DELETED, "boolean")]
         body = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
         )
@@ -171,7 +172,7 @@ class TableWriter:
         return "\t".join((*fields, str(lsn), "f\n" if document is not None else "t\n"))
 
     def _named(self, document: tuple[int, bytes] | None) -> str:
-        what = f"view {self._output.view!r} in table {self._output.full_name}"
+        what = f"view {self._output.view!r} in table {self._output.name}"
         if document is None:
             return what
         lsn, key = document
@@ -232,7 +233,7 @@ class TableWriter:
     def _insert_versions(self, form: TableForm) -> sql.Composed:
         """Returns the statement that adds the new versions, each valid until the next one."""
         key, lsn, valid_to = self._output.key, sql.Identifier(_LSN), sql.Identifier(VALID_TO)
-        columns = names([column.name for column in self._output.columns])
+        columns = names([column.name for column in self._columns])
         partition = sql.SQL("PARTITION BY {} ").format(names(key)) if key else sql.SQL("")
         versions = sql.SQL("SELECT *, lead({}) OVER ({}ORDER BY {}) AS {} FROM {}").format(
             lsn, partition, lsn, valid_to, self._staging

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from slackwater.outputs.contract import SinkSettings
+from slackwater.outputs.contract import HISTORY_SUFFIX, Column, OutputTable, SinkSettings
 from slackwater.outputs.postgres import ledger
-from slackwater.outputs.postgres.columns import TableColumn
+from slackwater.outputs.postgres.columns import stored_columns
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.protocol import ConfigError, PostgresSettings, StateError
 
@@ -30,33 +30,6 @@ WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate AND 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputTable:
-    """The table of one view's documents."""
-
-    schema: str
-    name: str
-    columns: tuple[TableColumn, ...]
-    key: tuple[str, ...]
-    """The columns that identify rows; empty if the view has one row."""
-    view: str
-    """The name of the view, for messages."""
-    keys_move: bool = False
-    """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
-    history: bool = False
-    """Whether to keep every version in a second table."""
-
-    @property
-    def full_name(self) -> str:
-        """``schema.name``."""
-        return f"{self.schema}.{self.name}"
-
-    @property
-    def history_name(self) -> str:
-        """The name of the table with the versions, in the same schema."""
-        return f"{self.name}_history"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSinkSettings(SinkSettings):
     """The tables of a pipeline in a database."""
 
@@ -72,7 +45,8 @@ class TableForm:
 
     schema: str
     name: str
-    columns: tuple[TableColumn, ...]
+    columns: tuple[Column, ...]
+    """The types are those of PostgreSQL's ``format_type``."""
     key: tuple[str, ...]
 
     @property
@@ -88,11 +62,12 @@ class TableForm:
 
 def forms(output: OutputTable) -> Iterator[TableForm]:
     """Yields the tables of a view: its own, then the one with its versions."""
-    yield TableForm(output.schema, output.name, output.columns, output.key)
+    schema, _, name = output.name.rpartition(".")
+    columns = stored_columns(output.columns)
+    yield TableForm(schema, name, columns, output.key)
     if output.history:
-        versions = (TableColumn(VALID_FROM, _LSN), TableColumn(VALID_TO, _LSN))
-        key = (*output.key, VALID_FROM)
-        yield TableForm(output.schema, output.history_name, (*output.columns, *versions), key)
+        columns += (Column(VALID_FROM, _LSN), Column(VALID_TO, _LSN))
+        yield TableForm(schema, name + HISTORY_SUFFIX, columns, (*output.key, VALID_FROM))
 
 
 def prepare_tables(
