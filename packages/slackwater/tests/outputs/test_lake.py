@@ -28,12 +28,10 @@ from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.ledger import Ledger, LedgerRow
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.outputs.lake.table import (
-    LakeRefusedError,
-    LakeUnavailableError,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
-    refused_or_unavailable,
+    lake_error,
 )
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import (
@@ -646,26 +644,26 @@ def fails(*args: object, **options: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    ("text", "is_refused"),
     [
-        ("Generic S3 error: 403 Forbidden, AccessDenied", LakeRefusedError),
-        ("s3://lake/orders: status 403 <Error><Code>SignatureDoesNotMatch</Code>", LakeRefusedError),
-        ("When reading 'lake/orders': AWS Error ACCESS_DENIED during HeadObject operation", LakeRefusedError),
-        ('"/data/forbidden zone/orders": Permission denied', LakeRefusedError),
-        ('Local path "/data/lake 401/forbidden" does not exist', LakeUnavailableError),
-        ("cannot connect to https://access-denied.example/403: timed out", LakeUnavailableError),
-        ("Permission denied (os error 13)", LakeRefusedError),
-        ("you don't have access! Error: Os { code: 13, kind: PermissionDenied }", LakeRefusedError),
-        ("No space left on device (os error 28)", LakeUnavailableError),
-        ("error sending request: connection refused", LakeUnavailableError),
+        ("Generic S3 error: 403 Forbidden, AccessDenied", True),
+        ("s3://lake/orders: status 403 <Error><Code>SignatureDoesNotMatch</Code>", True),
+        ("When reading 'lake/orders': AWS Error ACCESS_DENIED during HeadObject operation", True),
+        ('"/data/forbidden zone/orders": Permission denied', True),
+        ('Local path "/data/lake 401/forbidden" does not exist', False),
+        ("cannot connect to https://access-denied.example/403: timed out", False),
+        ("Permission denied (os error 13)", True),
+        ("you don't have access! Error: Os { code: 13, kind: PermissionDenied }", True),
+        ("No space left on device (os error 28)", False),
+        ("error sending request: connection refused", False),
     ],
 )
-def test_only_missing_rights_are_not_waited_for(text: str, kind: type[Exception]) -> None:
-    assert isinstance(refused_or_unavailable(OSError(text)), kind)
+def test_only_missing_rights_are_not_waited_for(text: str, is_refused: bool) -> None:
+    assert bool(lake_error(OSError(text)).hint) is is_refused
 
 
 def test_secrets_are_left_out_of_messages() -> None:
-    error = refused_or_unavailable(OSError("aws_secret_access_key=abc, token: def"))
+    error = lake_error(OSError("aws_secret_access_key=abc, token: def"))
     assert "abc" not in str(error)
     assert "def" not in str(error)
 

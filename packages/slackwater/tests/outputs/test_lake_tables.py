@@ -21,7 +21,7 @@ from slackwater.outputs.lake.iceberg import IcebergLake, _may_hold, _old_snapsho
 from slackwater.outputs.lake.table import (
     DELETED,
     Lake,
-    LakeRefusedError,
+    LakeError,
     LakeTable,
     SnapshotConflictError,
     SnapshotGoneError,
@@ -399,7 +399,7 @@ def test_snapshots_with_a_name_of_somebody_else_stay(lake: IcebergLake) -> None:
 
 
 def test_a_catalogue_that_nobody_has_described_is_refused() -> None:
-    with pytest.raises(LakeRefusedError, match="catalogue 'nobody'"):
+    with pytest.raises(LakeError, match="catalogue 'nobody'"):
         IcebergLake(LakeSettings(place="nobody")).table("s.t").load()
 
 

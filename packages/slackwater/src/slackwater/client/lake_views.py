@@ -25,13 +25,7 @@ from slackwater.client.snapshot import (
     visible_commit,
 )
 from slackwater.outputs.lake.ledger import LedgerRow, rows_of
-from slackwater.outputs.lake.table import (
-    Lake,
-    LakeRefusedError,
-    LakeUnavailableError,
-    SnapshotConflictError,
-    SnapshotGoneError,
-)
+from slackwater.outputs.lake.table import Lake, LakeError, SnapshotConflictError, SnapshotGoneError
 from slackwater.protocol import (
     Clock,
     CommitPosition,
@@ -295,7 +289,7 @@ def translated() -> Iterator[None]:
     """Translates the errors of a lake that does not answer, or refuses, for its readers."""
     try:
         yield
-    except (LakeUnavailableError, LakeRefusedError) as error:
+    except LakeError as error:
         raise UnavailableError(
-            f"the lake cannot be accessed: {error.args[0]}", "check its location, the rights and the storage"
+            f"the lake cannot be accessed: {error.reason}", "check its location, the rights and the storage"
         ) from error

@@ -20,13 +20,11 @@ from slackwater.outputs.lake.table import (
     DELETED,
     NO_KEY,
     Key,
-    LakeError,
-    LakeRefusedError,
     Properties,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
-    refused_or_unavailable,
+    lake_error,
 )
 from slackwater.protocol import LakeSettings
 
@@ -87,15 +85,11 @@ class DeltaLakeTable:
     """A :class:`~slackwater.outputs.lake.table.LakeTable` of Delta Lake; snapshots are versions."""
 
     def __init__(self, name: str, address: str, options: dict[str, str]) -> None:
-        self._name = name
+        self.name = name
+        """See :class:`LakeTable`."""
         self._address = address
         self._options = options
         self._loaded: DeltaTable | None = None
-
-    @property
-    def name(self) -> str:
-        """See :meth:`LakeTable.name`."""
-        return self._name
 
     def load(self) -> Snapshot | None:
         """See :meth:`LakeTable.load`."""
@@ -112,7 +106,7 @@ class DeltaLakeTable:
         with self._translated():
             found = [_snapshot(commit) for commit in self._commits_from(snapshot_id)]
         if snapshot_id is not None and (not found or found[0].id != snapshot_id):
-            raise SnapshotGoneError(f"version {snapshot_id} is not in the log of {self._name}")
+            raise SnapshotGoneError(f"version {snapshot_id} is not in the log of {self.name}")
         return found
 
     def create(self, schema: Any, properties: Properties) -> int:
@@ -278,8 +272,8 @@ class DeltaLakeTable:
         try:
             return DeltaTable(self._address, storage_options=self._options)
         except TableNotFoundError as error:
-            found = refused_or_unavailable(error)
-            if isinstance(found, LakeRefusedError):  # it may be there
+            found = lake_error(error)
+            if found.hint:  # it may be there
                 raise found from error
             return None
 
@@ -304,16 +298,14 @@ class DeltaLakeTable:
     def _translated(self, *, is_about_past: bool = False) -> Iterator[None]:
         try:
             yield
-        except LakeError:
-            raise
         except (CommitFailedError, SchemaMismatchError, DeltaProtocolError) as error:
             raise SnapshotConflictError(str(error)) from error
         except (DeltaError, TableNotFoundError, FileNotFoundError) as error:
             if is_about_past:
                 raise SnapshotGoneError(str(error)) from error
-            raise refused_or_unavailable(error) from error
+            raise lake_error(error) from error
         except OSError as error:
-            raise refused_or_unavailable(error) from error
+            raise lake_error(error) from error
 
 
 def _hours(duration: timedelta) -> int:

@@ -40,12 +40,11 @@ from slackwater.outputs.lake.table import (
     RIGHTS_HINT,
     Key,
     LakeError,
-    LakeRefusedError,
     Properties,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
-    refused_or_unavailable,
+    lake_error,
 )
 from slackwater.protocol import LakeSettings, epoch_ms
 
@@ -91,8 +90,7 @@ class IcebergLake:
         """Returns the catalogue.
 
         Raises:
-            LakeRefusedError: It is not configured, or its library is not installed.
-            LakeUnavailableError: It does not answer.
+            LakeError: It does not answer, is not configured, or its library is not installed.
         """
         if self._catalog is None:
             try:
@@ -100,7 +98,7 @@ class IcebergLake:
                     self._catalog = load_catalog(self._settings.place, **self._settings.options)
             except (ValueError, NotInstalledError) as error:
                 hint = "configure the catalogue in [iceberg.options] or in .pyiceberg.yaml"
-                raise LakeRefusedError(f"catalogue {self._settings.place!r}: {error}", hint) from error
+                raise LakeError(f"catalogue {self._settings.place!r}: {error}", hint) from error
         return self._catalog
 
     def close(self) -> None:
@@ -115,15 +113,11 @@ class IcebergTable:
     """A :class:`~slackwater.outputs.lake.table.LakeTable` of Iceberg."""
 
     def __init__(self, name: str, lake: IcebergLake) -> None:
-        self._name = name
+        self.name = name
+        """See :class:`LakeTable`."""
         self._identifier = tuple(name.split("."))
         self._lake = lake
         self._loaded: Table | None = None
-
-    @property
-    def name(self) -> str:
-        """See :meth:`LakeTable.name`."""
-        return self._name
 
     def load(self) -> Snapshot | None:
         """See :meth:`LakeTable.load`."""
@@ -214,7 +208,7 @@ class IcebergTable:
         if not is_known and self.load() is None:
             if snapshot_id is None:
                 return None
-            raise SnapshotGoneError(f"table {self._name} does not exist")
+            raise SnapshotGoneError(f"table {self.name} does not exist")
         at = None if snapshot_id == _NO_SNAPSHOT else snapshot_id
         with _translated():
             try:
@@ -308,14 +302,12 @@ class IcebergTable:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except LakeError:
-        raise
     except (CommitFailedException, ValidationException) as error:
         raise SnapshotConflictError(str(error)) from error
     except (ForbiddenError, UnauthorizedError) as error:
-        raise LakeRefusedError(str(error), RIGHTS_HINT) from error
+        raise LakeError(str(error), RIGHTS_HINT) from error
     except (RESTError, SQLAlchemyError, OSError) as error:
-        raise refused_or_unavailable(error) from error
+        raise lake_error(error) from error
 
 
 def _snapshot(snapshot: TableSnapshot | None) -> Snapshot:

@@ -25,9 +25,8 @@ from slackwater.outputs.lake.columns import type_texts
 from slackwater.outputs.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
 from slackwater.outputs.lake.table import (
     Lake,
-    LakeRefusedError,
+    LakeError,
     LakeTable,
-    LakeUnavailableError,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
@@ -75,7 +74,7 @@ class LakeSink(Sink):
     """
 
     _settings: LakeSinkSettings
-    _failures = LakeUnavailableError, LakeRefusedError, SnapshotConflictError
+    _failures = LakeError, SnapshotConflictError
 
     def __init__(
         self,
@@ -141,7 +140,7 @@ class LakeSink(Sink):
         return None if found is None else found.progress
 
     def _judged(self, what: str, error: Exception) -> Failure:
-        if isinstance(error, LakeRefusedError):
+        if isinstance(error, LakeError) and error.hint:
             raise OutputRefusedError(self._settings.pipeline, what, error.reason, error.hint) from error
         is_conflict = isinstance(error, SnapshotConflictError)
         reason = str(error) or "another writer has changed the tables"
@@ -342,7 +341,7 @@ class LakeSink(Sink):
             for table in self._tables:
                 names = {row.snapshots[table.name] for row in (kept[0], *needed)}
                 table.expire(names | {self._snapshots[table.name]}, before, now, self._properties())
-        except (LakeUnavailableError, LakeRefusedError, SnapshotConflictError, SnapshotGoneError) as error:
+        except (LakeError, SnapshotConflictError, SnapshotGoneError) as error:
             self._is_settled = False
             _log.warning("%s: old snapshots could not be removed yet: %s", self.place, error)
 

@@ -43,61 +43,47 @@ class Snapshot:
 
 
 class LakeError(Exception):
-    """Root of the errors that the tables of a lake raise.
+    """The lake does not work, refuses, or the outcome is unknown.
 
-    ::
-
-        LakeError
-        ├── LakeUnavailableError     the same may succeed later
-        ├── LakeRefusedError         the same would fail again until somebody intervenes
-        ├── SnapshotConflictError    another writer has committed since the table was loaded
-        └── SnapshotGoneError        a snapshot is not, or no longer, part of the table's history
+    Args:
+        reason: The lake's own message.
+        hint: What somebody has to do before the same may succeed; empty if it may succeed later by itself.
     """
 
-
-class LakeUnavailableError(LakeError):
-    """The lake does not work, or the outcome is unknown. The same may succeed later."""
-
-
-class LakeRefusedError(LakeError):
-    """The lake refuses, and would refuse again."""
-
-    def __init__(self, reason: str, hint: str) -> None:
+    def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason, hint)
         self.reason = reason
-        """The lake's own message."""
         self.hint = hint
 
+    def __str__(self) -> str:
+        return self.reason
 
-class SnapshotConflictError(LakeError):
+
+class SnapshotConflictError(Exception):
     """Another writer has committed to the table since it was loaded; nothing was written."""
 
 
-class SnapshotGoneError(LakeError):
+class SnapshotGoneError(Exception):
     """A snapshot is not, or no longer, part of the table's history."""
 
 
-def refused_or_unavailable(error: Exception) -> LakeError:
+def lake_error(error: Exception) -> LakeError:
     """Returns the error to raise for an error of a library or of the storage."""
     reason = _SECRET.sub(r"\1…", " ".join(str(error).split())) or type(error).__name__
-    if _NO_RIGHT.search(_PLACE.sub("", reason)):
-        return LakeRefusedError(reason, RIGHTS_HINT)
-    return LakeUnavailableError(reason)
+    return LakeError(reason, RIGHTS_HINT if _NO_RIGHT.search(_PLACE.sub("", reason)) else "")
 
 
 class LakeTable(Protocol):
     """A table of a lake. Used by one thread at a time.
 
-    Every method may block for the lake's own time-outs, and raises :class:`LakeUnavailableError` and
-    :class:`LakeRefusedError`. Methods that write commit one snapshot on top of the one that was last loaded
-    or written, and return its id. They raise :class:`SnapshotConflictError` if the table has another one in
-    the meantime, and never commit on top of that.
+    Every method may block for the lake's own time-outs, and raises :class:`LakeError`. Methods that write
+    commit one snapshot on top of the one that was last loaded or written, and return its id. They raise
+    :class:`SnapshotConflictError` if the table has another one in the meantime, and never commit on top of
+    that.
     """
 
-    @property
-    def name(self) -> str:
-        """``schema.name``."""
-        ...
+    name: str
+    """``schema.name``."""
 
     def load(self) -> Snapshot | None:
         """Returns the newest snapshot, on which the next write is based; None if there is no table."""
