@@ -85,7 +85,7 @@ def unwritable_type(column_type: DuckDBPyType) -> str:
     """Returns the type, or the part of it, whose values have no JSON form here; empty if all have one."""
     try:
         _json_ready("x", column_type)
-    except _NoJsonFormError as error:
+    except TypeError as error:
         return str(error)
     return ""
 
@@ -116,10 +116,6 @@ def with_one_text(sql: str, column_type: DuckDBPyType) -> str:
     if type_kind(column_type) in _NESTED and _holds(column_type, _FLOATS):
         return f"CAST({_positive(sql, column_type, 0)} AS {column_type})"
     return _positive(sql, column_type, 0)
-
-
-class _NoJsonFormError(Exception):
-    """Values of this type have no defined JSON form."""
 
 
 def _positive(sql: str, column_type: DuckDBPyType, depth: int) -> str:
@@ -157,7 +153,11 @@ def _holds(column_type: DuckDBPyType, kinds: frozenset[str]) -> bool:
 
 
 def _json_ready(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
-    """Returns SQL for a value that `to_json` writes as the table above says."""
+    """Returns SQL for a value that `to_json` writes as the table above says.
+
+    Raises:
+        TypeError: Values of this type have no defined JSON form; names the type.
+    """
     kind = type_kind(column_type)
     if kind in _LISTS | {"struct"}:
         cast = _text_cast(column_type)
@@ -167,7 +167,7 @@ def _json_ready(expression: str, column_type: DuckDBPyType, depth: int = 0) -> s
     if kind == "map":
         (_, key), (_, value) = type_children(column_type)
         if type_kind(key) not in _MAP_KEYS or _text_cast(value) != str(value):
-            raise _NoJsonFormError(str(column_type))
+            raise TypeError(str(column_type))
         return expression
     return _scalar(expression, column_type)
 
@@ -222,7 +222,7 @@ def _scalar(expression: str, column_type: DuckDBPyType) -> str:
         return f"strftime({expression}, '%Y-%m-%dT%H:%M:%S.%fZ')"
     if kind in {"timestamp", "timestamp_s", "timestamp_ms"}:
         return f"strftime(CAST({expression} AS TIMESTAMP), '%Y-%m-%dT%H:%M:%S.%f')"
-    raise _NoJsonFormError(str(column_type))
+    raise TypeError(str(column_type))
 
 
 def _object_text(fields: tuple[Field, ...]) -> str:
@@ -256,4 +256,4 @@ def _text(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
             for name, child in type_children(column_type)
         )
         return f"CASE WHEN {expression} IS NULL THEN 'null' ELSE {_object_text(fields)} END"
-    raise _NoJsonFormError(str(column_type))
+    raise TypeError(str(column_type))
