@@ -13,7 +13,7 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cdc import Frontier, WireFormatError
+from slackwater.cdc import Frontier, UndecodableRecordError
 from slackwater.dev import KafkaBroker
 from slackwater.kafka.registry import RegistryUnavailableError
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
@@ -69,7 +69,7 @@ def test_a_value_that_cannot_be_read_stays_for_the_frontier_to_name(
     clock: MovableClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(value: bytes | None) -> bytes:
-        raise WireFormatError(1, "odd", value or b"")
+        raise UndecodableRecordError("record", "odd", value or b"", "schema 1")
 
     messages = [message(AVRO)]
     AvroValues(refuse, "r", clock).convert(messages)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.cdc import WireFormatError
+from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.avro import MAGIC, ToJson
 from slackwater.cdc.columns import ParsedRows
 from slackwater.kafka.registry import Get, RegistryUnavailableError, avro_to_json, over_http
@@ -103,7 +103,7 @@ class AvroValues:
             raise SchemasUnavailableError(self._address, "it did not answer a moment ago")
         try:
             return self._to_json(value)
-        except WireFormatError as error:
+        except UndecodableRecordError as error:
             where = message.topic(), message.partition(), message.offset()
             logger.warning("cannot be read: %s/%s, offset %s: %s", *where, error)
             return value

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.cdc import Frontier, UndecodableRecordError, WireFormatError, decode_change
+from slackwater.cdc import Frontier, UndecodableRecordError, decode_change
 from slackwater.cdc.avro import AvroToJson, ToJson
 from slackwater.protocol import Cut, SlackwaterError
 
@@ -289,11 +289,11 @@ def test_a_schema_that_contains_itself_is_read() -> None:
     ],
 )
 def test_bytes_that_do_not_fit_their_schema_are_refused(data: bytes, problem: str) -> None:
-    with pytest.raises(WireFormatError, match=problem) as caught:
+    with pytest.raises(UndecodableRecordError, match=problem) as caught:
         reader_of("string")(data)
 
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
-    assert isinstance(copy, WireFormatError)
+    assert isinstance(copy, UndecodableRecordError)
     assert isinstance(copy, SlackwaterError)
     assert (str(copy), copy.value) == (str(caught.value), data)
 
@@ -302,7 +302,7 @@ def test_bytes_that_do_not_fit_their_schema_are_refused(data: bytes, problem: st
     "schema", ["not json", '{"type": "record"}', '"nothing"', "3", '["float", "string"]']
 )
 def test_schemas_that_cannot_be_used_are_refused(schema: str) -> None:
-    with pytest.raises(WireFormatError, match="schema 1"):
+    with pytest.raises(UndecodableRecordError, match="schema 1"):
         AvroToJson(lambda schema_id: schema)(b"\0\0\0\0\x01\x00")
 
 
@@ -310,7 +310,7 @@ def test_a_schema_that_was_refused_is_asked_for_again() -> None:
     answers = iter(["not json", '"long"'])
     convert = AvroToJson(lambda schema_id: next(answers))
 
-    with pytest.raises(WireFormatError):
+    with pytest.raises(UndecodableRecordError):
         convert(encoded("long", 1))
     assert convert(encoded("long", 1)) == b"1"
 

@@ -386,7 +386,8 @@ FAULTS: Mapping[str, PlantedFault] = {
         AvroValues,
         "_converted",
         edited(
-            "except WireFormatError as error:", "except (WireFormatError, RegistryUnavailableError) as error:"
+            "except UndecodableRecordError as error:",
+            "except (UndecodableRecordError, RegistryUnavailableError) as error:",
         ),
         ("avro",),
     ),

@@ -4,7 +4,7 @@ Nothing here uses Kafka, Redis, a clock or a thread: records come in as bytes, c
 """
 
 from slackwater.cdc.envelope import Change, decode_change
-from slackwater.cdc.errors import BadInputError, UndecodableRecordError, WireFormatError
+from slackwater.cdc.errors import BadInputError, UndecodableRecordError
 from slackwater.cdc.frontier import MAX_TRANSACTIONS_PER_CUT, Frontier
 from slackwater.cdc.partition import Partition
 from slackwater.cdc.partition_queues import EndOffsets, Obstacle
@@ -20,6 +20,5 @@ __all__ = [
     "Partition",
     "Regression",
     "UndecodableRecordError",
-    "WireFormatError",
     "decode_change",
 ]

@@ -18,7 +18,7 @@ import fastavro._read_py as read_in_python
 import msgspec
 from fastavro.schema import SchemaParseException
 
-from slackwater.cdc.errors import WireFormatError
+from slackwater.cdc.errors import UndecodableRecordError
 
 MAGIC: Final = 0
 HEADER_BYTES: Final = 5
@@ -72,12 +72,12 @@ class AvroToJson:
         """See :data:`ToJson`.
 
         Raises:
-            WireFormatError: The bytes do not fit their schema, or the schema cannot be used.
+            UndecodableRecordError: The bytes do not fit their schema, or the schema cannot be used.
         """
         if not data or data[0] != MAGIC:
             return data
         if len(data) < HEADER_BYTES:
-            raise WireFormatError(None, f"it has {len(data)} bytes, expected at least {HEADER_BYTES}", data)
+            raise _unreadable(None, f"it has {len(data)} bytes, expected at least {HEADER_BYTES}", data)
         schema_id = int.from_bytes(data[1:HEADER_BYTES], "big")
         schema = self._schemas.get(schema_id) or self._learn(schema_id, data)
         stream = BytesIO(data)
@@ -87,19 +87,24 @@ class AvroToJson:
             result = _encode(value if schema.fix is None else schema.fix(value))
             result = result if schema.of_rows is None else result[:-1] + schema.of_rows
         except _UNREADABLE as error:
-            raise WireFormatError(schema_id, f"{type(error).__name__}: {error}", data) from None
+            raise _unreadable(schema_id, f"{type(error).__name__}: {error}", data) from None
         if stream.tell() != len(data):
             reason = f"{len(data) - stream.tell()} bytes follow its end"
-            raise WireFormatError(schema_id, reason, data)
+            raise _unreadable(schema_id, reason, data)
         return result
 
     def _learn(self, schema_id: int, data: bytes) -> "_ReadableSchema":
         try:
             schema = _readable_schema(self._schema_of(schema_id))
         except ValueError as error:
-            raise WireFormatError(schema_id, str(error), data) from error
+            raise _unreadable(schema_id, str(error), data) from error
         self._schemas[schema_id] = schema
         return schema
+
+
+def _unreadable(schema_id: int | None, reason: str, data: bytes) -> UndecodableRecordError:
+    schema = "some schema" if schema_id is None else f"schema {schema_id}"
+    return UndecodableRecordError("record", reason, data, schema)
 
 
 @dataclass(frozen=True, slots=True)

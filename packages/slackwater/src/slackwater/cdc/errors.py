@@ -3,8 +3,7 @@
 ::
 
     InputError
-    ├── UndecodableRecordError            a value that is not a Debezium record
-    ├── WireFormatError                   a key or value that does not match its Avro schema
+    ├── UndecodableRecordError            bytes that are not a Debezium record, or do not match their schema
     └── BadInputError                     an unusable record, with its place in Kafka
 
 A setting of the connector or of the source that does not fit a table is a ``ConfigError``.
@@ -16,39 +15,30 @@ _SHOWN = 60
 
 
 class UndecodableRecordError(InputError):
-    """A value that cannot be read as the expected Debezium record."""
+    """A value that cannot be read as the expected record.
 
-    def __init__(self, kind: str, reason: str, value: bytes) -> None:
+    Args:
+        kind: The record that was expected: ``change``, ``transaction record``, ``notification``.
+        reason: The fault in the bytes.
+        value: The bytes, of which the error keeps the first 200.
+        schema: The Avro schema that they should match; empty for JSON.
+    """
+
+    def __init__(self, kind: str, reason: str, value: bytes, schema: str = "") -> None:
+        expected = "JSON"
         cause = "check value.converter and the transforms of the connector, and other writers of this topic"
-        if value[:1] == b"\0":
+        if schema:
+            expected = (
+                f"Confluent's wire format (a zero byte, 4 bytes with the schema's id, Avro) of {schema}"
+            )
+            cause = "check that this is the registry that the connector's converter uses"
+        elif value[:1] == b"\0":
             cause = "it looks like Avro with a schema registry: set schema_registry"
-        super().__init__(f"not a Debezium {kind}: {reason}; expected JSON, got {value[:200]!r}", cause)
-        self.args = kind, reason, value[:200]
+        super().__init__(f"not a Debezium {kind}: {reason}; expected {expected}, got {value[:200]!r}", cause)
+        self.args = kind, reason, value[:200], schema
         self.kind = kind
-        """The record that was expected: ``change``, ``transaction record``, ``notification``."""
         self.reason = reason
-        """The fault in the bytes."""
         self.value = value[:200]
-        """The first 200 bytes."""
-
-
-class WireFormatError(InputError):
-    """Bytes in Confluent's wire format that cannot be read."""
-
-    def __init__(self, schema_id: int | None, reason: str, value: bytes) -> None:
-        schema = "" if schema_id is None else f" of schema {schema_id}"
-        super().__init__(
-            f"not an Avro record{schema}: {reason}; expected Confluent's wire format (a zero byte, 4 bytes "
-            f"with the schema's id, Avro), got {value[:200]!r}",
-            "check that this is the registry that the connector's converter uses",
-        )
-        self.args = schema_id, reason, value[:200]
-        self.schema_id = schema_id
-        """The schema that the bytes name; None if they are too short to name one."""
-        self.reason = reason
-        """The fault in them."""
-        self.value = value[:200]
-        """The first 200 bytes."""
 
 
 class BadInputError(InputError):

@@ -228,7 +228,7 @@ def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
 
     Requests each schema once. Calls raise:
 
-    - ``WireFormatError``: the record cannot be read, or the registry does not have its schema.
+    - ``UndecodableRecordError``: the record cannot be read, or the registry does not have its schema.
     - ``RegistryUnavailableError``, ``ConfigError``: another attempt may help.
 
     Args:

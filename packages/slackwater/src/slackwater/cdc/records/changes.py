@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from slackwater.cdc import Change, UndecodableRecordError, WireFormatError, decode_change
+from slackwater.cdc import Change, UndecodableRecordError, decode_change
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.keyless import KeylessRows, UndecidableError
 from slackwater.cdc.records.record import Record, bad_input
@@ -128,7 +128,7 @@ class BatchChanges:
                 continue
             try:
                 change = decode_change(value if to_json is None else to_json(value) or b"")
-            except (ConfigError, UndecodableRecordError, WireFormatError) as error:
+            except (ConfigError, UndecodableRecordError) as error:
                 raise bad_input(message, str(error)) from error
             is_odd = change.op not in _OPERATIONS or change.table not in tables
             if is_odd and self._may_be_left_out(message, change):

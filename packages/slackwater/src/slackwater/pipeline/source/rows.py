@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater.cdc import WireFormatError
+from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, Located
 from slackwater.cdc.records.record import bad_input
@@ -84,7 +84,7 @@ class RowWriter:
             return _unwrapped(key)
         try:
             return _unwrapped(self._to_json(key))
-        except WireFormatError as error:
+        except UndecodableRecordError as error:
             raise bad_input(message, f"its key: {error}") from error
 
     def _batch(self, rows: list[tuple[Any, ...]]) -> "RecordBatch":
