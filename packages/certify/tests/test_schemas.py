@@ -8,9 +8,9 @@ import pytest
 from duckdb import sqltype
 
 from slackwater.kafka.registry import wire_header
-from slackwater.outputs.contract import Column as FormatColumn
 from slackwater.outputs.formats.avro import AvroEncoder
 from slackwater.sql.duckdb_sql import Field, document_expression
+from slackwater.sql.plan import OutputColumn
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
 from slackwater_certify.errors import CertifyConfigError, CertifyUnavailableError
 from slackwater_certify.schemas import RecordDecoder
@@ -47,7 +47,7 @@ def test_a_document_in_avro_is_the_one_in_json(server: RegistryServer, kind: str
         relation = connection.sql(f'SELECT CAST({value} AS {kind}) AS "a column"')
         fields = (Field("a column", '"a column"', relation.types[0]),)
         document = relation.project(document_expression(fields)).fetchall()[0][0]
-    encoder = AvroEncoder("slackwater.v", [FormatColumn("a column", str(fields[0].type))])
+    encoder = AvroEncoder("slackwater.v", [OutputColumn("a column", str(fields[0].type))])
     reader = DocumentReader([Column("a column", sqltype(kind), shape_of(sqltype(kind)))], ())
     decode = RecordDecoder(server.url, "u", "p")
 

@@ -8,7 +8,6 @@ import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document, unpack_change
-from slackwater.outputs.contract import Column
 from slackwater.outputs.kafka.debezium import row_encoder
 from slackwater.pipeline import PipelineDefinition, load_pipeline
 from slackwater_certify import load_specification
@@ -42,7 +41,7 @@ def line(line_id: int, order_id: int) -> bytes:
 
 def handed_on(definition: PipelineDefinition, changes: list[Document]) -> list[ChangeEvent]:
     """What a pipeline that reads the output gets."""
-    encode = row_encoder(tuple(Column(c.name, c.type) for c in definition.plan.views[0].outputs))
+    encode = row_encoder(definition.plan.views[0].outputs)
     events: list[ChangeEvent] = []
     for lsn, _, change in changes:
         before, after = (image and encode(image) for image in unpack_change(change or b""))

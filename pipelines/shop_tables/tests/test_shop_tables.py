@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
-from slackwater.outputs.contract import Column, SinkKind
+from slackwater.outputs.contract import SinkKind
 from slackwater.outputs.postgres.columns import RowReader, stored_columns
 from slackwater.pipeline import PipelineDefinition, load_pipeline
-from slackwater.sql.plan import PublishedView
 from slackwater_certify import load_specification
 from slackwater_certify.view import load_view
 
@@ -30,17 +29,13 @@ def definition() -> PipelineDefinition:
     return load_pipeline(FOLDER)
 
 
-def columns_of(view: PublishedView) -> tuple[Column, ...]:
-    return stored_columns(Column(column.name, column.type) for column in view.outputs)
-
-
 def rows(definition: PipelineDefinition, *changes: ChangeEvent) -> dict[str, list[dict[str, str] | None]]:
     """What each view's table is given, by column; None: a delete."""
     engine = LocalEngine(definition.plan, every_commit=True)
     found: dict[str, list[dict[str, str] | None]] = {view.name: [] for view in definition.plan.views}
     for number, documents in engine.run(list(changes)).items():
         view = definition.plan.views[number]
-        columns = columns_of(view)
+        columns = stored_columns(view.outputs)
         names = [column.name for column in columns]
         reader = RowReader(columns)
         found[view.name] += [
@@ -102,7 +97,9 @@ def test_both_views_are_tables_with_the_columns_that_the_documentation_shows(
     definition: PipelineDefinition,
 ) -> None:
     assert {output.kind for output in definition.outputs} == {SinkKind.POSTGRES}
-    types = {view.name: {c.name: c.type for c in columns_of(view)} for view in definition.plan.views}
+    types = {
+        view.name: {c.name: c.type for c in stored_columns(view.outputs)} for view in definition.plan.views
+    }
     assert types == {
         "order_details": {
             "id": "bigint",

@@ -13,17 +13,18 @@ from time import monotonic, process_time
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads
-from slackwater.outputs.contract import Column, OutputTable
+from slackwater.outputs.contract import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.protocol import BatchHeader, LakeSettings
+from slackwater.sql.plan import OutputColumn
 
 COLUMNS = (
-    Column("id", "BIGINT"),
-    Column("customer", "VARCHAR"),
-    Column("total", "DECIMAL(12,2)"),
-    Column("lines", "STRUCT(id BIGINT, product VARCHAR, quantity INTEGER, price DECIMAL(10,2))[]"),
+    OutputColumn("id", "BIGINT"),
+    OutputColumn("customer", "VARCHAR"),
+    OutputColumn("total", "DECIMAL(12,2)"),
+    OutputColumn("lines", "STRUCT(id BIGINT, product VARCHAR, quantity INTEGER, price DECIMAL(10,2))[]"),
 )
 LINE = '{"id":%d,"product":"product-17","quantity":3,"price":"12.34"}'
 LINES = ",".join(LINE % line for line in range(3))

@@ -15,6 +15,7 @@ from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.sink import Sink
 from slackwater.protocol import BatchHeader, KafkaSettings, PostgresSettings
+from slackwater.sql.plan import OutputColumn
 
 TEXT = '"customer":"customer-17","status":"open","line_count":3,"total":"123.45","lines":['
 COLUMNS = {
@@ -54,11 +55,11 @@ def sink_at(address: str, outputs: int) -> Sink:
     if not address.startswith("postgresql://"):
         topics = tuple(OutputTopic(f"bench_{number}") for number in range(outputs))
         return KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=topics, kafka=KafkaSettings(address)))
-    from slackwater.outputs.contract import Column, OutputTable
+    from slackwater.outputs.contract import OutputTable
     from slackwater.outputs.postgres.sink import PostgresSink
     from slackwater.outputs.postgres.tables import PostgresSinkSettings
 
-    columns = tuple(Column(name, kind) for name, kind in COLUMNS.items())
+    columns = tuple(OutputColumn(name, kind) for name, kind in COLUMNS.items())
     tables = tuple(
         OutputTable(name=f"bench.t{number}", columns=columns, key=("id",), view=f"t{number}")
         for number in range(outputs)

@@ -14,7 +14,7 @@ from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads
-from slackwater.outputs.contract import Column, Emit, OutputTable
+from slackwater.outputs.contract import Emit, OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
@@ -23,6 +23,7 @@ from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.sink import Sink
 from slackwater.protocol import BatchHeader, LakeSettings, PostgresSettings
 from slackwater.sql.duckdb_sql import Field, document_expression
+from slackwater.sql.plan import OutputColumn
 
 pytestmark = pytest.mark.integration
 
@@ -82,7 +83,7 @@ def document() -> bytes:
 
 
 def opened(kind: str, server: PostgresServer, folder: Path) -> tuple[Sink, PipelineOutput]:
-    columns = tuple(Column(name, each) for name, each in COLUMNS.items())
+    columns = tuple(OutputColumn(name, each) for name, each in COLUMNS.items())
     if kind == "postgres":
         table = OutputTable(name="same_documents.v", columns=columns, key=("c0",), view="v", history=True)
         settings = PostgresSinkSettings(

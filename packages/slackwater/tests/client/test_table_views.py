@@ -30,7 +30,7 @@ from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, document_payloads
-from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
+from slackwater.outputs.contract import Emit, OutputTable, SinkStep
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
@@ -46,6 +46,7 @@ from slackwater.protocol import (
     StateError,
     UnavailableError,
 )
+from slackwater.sql.plan import OutputColumn
 from slackwater_lab.probes import CrashAt, CrashError
 
 pytestmark = pytest.mark.integration
@@ -85,7 +86,7 @@ class Pipeline:
         return LakeOutput(tables, name or self.name)
 
     def _table_sink(self) -> PostgresSink:
-        columns = (Column("id", "BIGINT"), Column("value", "BIGINT"))
+        columns = (OutputColumn("id", "BIGINT"), OutputColumn("value", "BIGINT"))
         history = self.kind == "history"
         outputs = tuple(
             OutputTable(name=f"{self.name}.{view}", columns=columns, key=("id",), view=view, history=history)
@@ -99,7 +100,7 @@ class Pipeline:
         )
 
     def _lake_sink(self) -> LakeSink:
-        columns = (Column("id", "BIGINT"), Column("value", "BIGINT"))
+        columns = (OutputColumn("id", "BIGINT"), OutputColumn("value", "BIGINT"))
         outputs = tuple(
             OutputTable(name=table, columns=columns, key=("id",), view=view)
             for view, table in self.views.items()

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from slackwater.dev import PostgresServer, Server
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
+from slackwater.outputs.contract import Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
@@ -38,6 +38,7 @@ from slackwater.protocol import (
     UnavailableError,
 )
 from slackwater.protocol.keys import lake_ledger
+from slackwater.sql.plan import OutputColumn
 from slackwater_lab.probes import CrashAt, CrashError, LookAt
 
 pytestmark = pytest.mark.integration
@@ -212,7 +213,7 @@ class LakeOutput:
 
 
 def lake_output(kind: str, place: Path, pipeline: str) -> LakeOutput:
-    columns = (Column("id", "VARCHAR"), Column("value", "BIGINT"))
+    columns = (OutputColumn("id", "VARCHAR"), OutputColumn("value", "BIGINT"))
     outputs = tuple(
         OutputTable(name=f"s.{name}", columns=columns, key=("id",), view=name) for name in ("one", "two")
     )
@@ -229,7 +230,7 @@ def lake_settings(kind: str, place: Path) -> LakeSettings:
 
 
 def table(schema: str, name: str, **options: Any) -> OutputTable:
-    columns = (Column("id", "VARCHAR"), Column("value", "BIGINT"))
+    columns = (OutputColumn("id", "VARCHAR"), OutputColumn("value", "BIGINT"))
     return OutputTable(name=f"{schema}.{name}", columns=columns, key=("id",), view=name, **options)
 
 

@@ -12,11 +12,12 @@ from confluent_kafka.admin import AdminClient
 from slackwater.cdc.envelope import End, decode_change, decode_transaction
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
-from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
+from slackwater.outputs.contract import Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import StateError
+from slackwater.sql.plan import OutputColumn
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +35,9 @@ class CrashError(Exception):
 def settings(make_settings: Callable[..., KafkaSinkSettings]) -> KafkaSinkSettings:
     plain = make_settings(Emit.TRANSACTIONS)
     table = OutputTable(
-        name="public.orders", columns=(Column("id", "VARCHAR"), Column("day", "DATE")), key=("id",)
+        name="public.orders",
+        columns=(OutputColumn("id", "VARCHAR"), OutputColumn("day", "DATE")),
+        key=("id",),
     )
     output = OutputTopic(f"{plain.pipeline}.public.orders", 3, view="orders", table=table)
     return replace(plain, outputs=(output,), prefix=plain.pipeline)

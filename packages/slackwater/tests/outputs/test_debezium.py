@@ -13,7 +13,7 @@ from slackwater.cdc.postgres import xid_of_position
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
 from slackwater.outputs.batch import BatchCommits
-from slackwater.outputs.contract import Column, Emit, OutputTable, UnfitValueError
+from slackwater.outputs.contract import Emit, OutputTable, UnfitValueError
 from slackwater.outputs.kafka.debezium import (
     BatchChanges,
     OrderRecord,
@@ -22,11 +22,12 @@ from slackwater.outputs.kafka.debezium import (
 )
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.protocol import Cut, KafkaSettings, StateError
+from slackwater.sql.plan import OutputColumn
 from slackwater.sql.postgres import parse_catalog, table_statement
 from slackwater.sql.row_codec import RowCodec
 
 MakeBatch = Callable[..., DocumentBatch]
-COLUMNS = (Column("id", "BIGINT"), Column("n", "INTEGER"))
+COLUMNS = (OutputColumn("id", "BIGINT"), OutputColumn("n", "INTEGER"))
 ORDERS, TOTALS = (
     OutputTable(name=f"public.{name}", columns=COLUMNS, key=("id",)) for name in ("orders", "totals")
 )
@@ -260,7 +261,9 @@ def test_a_frontier_waits_for_an_event_that_it_has_not_read(make_batch: MakeBatc
     ],
 )
 def test_values_have_debezium_s_forms(column_type: str, document: str, event: Any) -> None:
-    encode = row_encoder((Column("id", "BIGINT"), Column("x", column_type), Column("f", "DOUBLE")))
+    encode = row_encoder(
+        (OutputColumn("id", "BIGINT"), OutputColumn("x", column_type), OutputColumn("f", "DOUBLE"))
+    )
     found = encode(b'{"id":1,"x":%b,"f":0.10}' % document.encode())
     assert json.loads(found) == {"id": 1, "x": event, "f": 0.1}
 
@@ -291,7 +294,7 @@ def test_values_have_debezium_s_forms(column_type: str, document: str, event: An
     ],
 )
 def test_a_reader_that_declares_the_table_understands_the_events(column_type: str, document: str) -> None:
-    columns = (Column("id", "BIGINT"), Column("The x", column_type))
+    columns = (OutputColumn("id", "BIGINT"), OutputColumn("The x", column_type))
     types = [(column.name, row_type(column.type)) for column in columns]
     (table,) = parse_catalog({"s.sql": table_statement("public", "orders", types, ["id"])}).tables
     assert (table.full_name, table.primary_key, table.replica_identity_full) == (
@@ -307,7 +310,7 @@ def test_a_reader_that_declares_the_table_understands_the_events(column_type: st
 
 
 def test_a_value_without_a_form_is_named(make_batch: MakeBatch) -> None:
-    encode = row_encoder((Column("day", "DATE"),))
+    encode = row_encoder((OutputColumn("day", "DATE"),))
     with pytest.raises(
         UnfitValueError, match=r"column 'day': Debezium's records cannot represent \"0044-03-15 \(BC\)\""
     ):
@@ -316,7 +319,7 @@ def test_a_value_without_a_form_is_named(make_batch: MakeBatch) -> None:
 
 def test_keys_have_the_forms_of_their_columns(make_batch: MakeBatch) -> None:
     days = OutputTable(
-        name="public.days", columns=(Column("day", "DATE"), Column("until", "DATE")), key=("day",)
+        name="public.days", columns=(OutputColumn("day", "DATE"), OutputColumn("until", "DATE")), key=("day",)
     )
     outputs = (OutputTopic("out.public.days", table=days), SETTINGS.outputs[1])
     documents = [(1, b'{"day":"1970-01-02"}', pack_change(None, b'{"day":"1970-01-02","until":null}'))]

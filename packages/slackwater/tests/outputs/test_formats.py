@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.formats.avro import AvroEncoder
 from slackwater.outputs.formats.form import json_schema
 from slackwater.outputs.formats.times import days, timestamp
 from slackwater.sql.duckdb_sql import Field, document_expression
+from slackwater.sql.plan import OutputColumn
 
 EVERY_TYPE = {
     "BOOLEAN": ("true", True),
@@ -72,7 +73,7 @@ EVERY_TYPE = {
 """A value of each type in SQL, and as it is read from Avro."""
 
 
-def documents(values: Mapping[str, str]) -> tuple[list[Column], bytes, bytes]:
+def documents(values: Mapping[str, str]) -> tuple[list[OutputColumn], bytes, bytes]:
     """Columns of these types, a document with the values, and one with NULLs."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -80,7 +81,7 @@ def documents(values: Mapping[str, str]) -> tuple[list[Column], bytes, bytes]:
         relation = connection.sql(f"SELECT {select}")
         types = zip(relation.columns, relation.types, strict=True)
         fields = tuple(Field(name, name, kind) for name, kind in types)
-        columns = [Column(field.name, str(field.type)) for field in fields]
+        columns = [OutputColumn(field.name, str(field.type)) for field in fields]
         nulls = ", ".join(f"CAST(NULL AS {kind}) AS c{n}" for n, kind in enumerate(values))
         expression = document_expression(fields)
         rows = [connection.sql(f"SELECT {each}").project(expression).fetchall() for each in (select, nulls)]
@@ -176,14 +177,14 @@ def test_any_timestamp_is_its_microseconds(at: datetime) -> None:
 
 
 ORDERS = [
-    Column("id", "BIGINT"),
-    Column("total", "DECIMAL(18,4)"),
-    Column("sum", "HUGEINT"),
-    Column("ratio", "DOUBLE"),
-    Column("name", "VARCHAR"),
-    Column("raw", "BLOB"),
-    Column("lines", "STRUCT(product VARCHAR, quantity INTEGER, flags BOOLEAN[])[]"),
-    Column("by name", "MAP(VARCHAR, BIGINT)"),
+    OutputColumn("id", "BIGINT"),
+    OutputColumn("total", "DECIMAL(18,4)"),
+    OutputColumn("sum", "HUGEINT"),
+    OutputColumn("ratio", "DOUBLE"),
+    OutputColumn("name", "VARCHAR"),
+    OutputColumn("raw", "BLOB"),
+    OutputColumn("lines", "STRUCT(product VARCHAR, quantity INTEGER, flags BOOLEAN[])[]"),
+    OutputColumn("by name", "MAP(VARCHAR, BIGINT)"),
 ]
 ENCODER = AvroEncoder("slackwater.orders", ORDERS)
 SCHEMA = json.loads(json_schema("orders", ORDERS))
@@ -227,14 +228,16 @@ def test_any_document_is_read_from_avro_as_it_is(row: dict[str, Any]) -> None:
 
 
 def test_more_digits_than_the_schema_says_are_refused() -> None:
-    encoder = AvroEncoder("slackwater.v", [Column("n", "HUGEINT")])
+    encoder = AvroEncoder("slackwater.v", [OutputColumn("n", "HUGEINT")])
 
     with pytest.raises(UnfitValueError, match="more digits than the 38"):
         encoder(b'{"n":%d}' % 10**38)
 
 
 def test_a_name_that_avro_does_not_have_is_kept_beside_the_one_it_gets() -> None:
-    encoder = AvroEncoder("slackwater.v", [Column("unit price", "INTEGER"), Column("1st", "INTEGER")])
+    encoder = AvroEncoder(
+        "slackwater.v", [OutputColumn("unit price", "INTEGER"), OutputColumn("1st", "INTEGER")]
+    )
 
     assert [(field["name"], field["slackwater.name"]) for field in json.loads(encoder.schema)["fields"]] == [
         ("unit_price", "unit price"),
@@ -245,15 +248,17 @@ def test_a_name_that_avro_does_not_have_is_kept_beside_the_one_it_gets() -> None
 
 def test_two_names_that_become_one_are_refused() -> None:
     with pytest.raises(UnfitValueError, match="'unit price' and 'unit_price' are both named 'unit_price'"):
-        AvroEncoder("slackwater.v", [Column("unit price", "INTEGER"), Column("unit_price", "INTEGER")])
+        AvroEncoder(
+            "slackwater.v", [OutputColumn("unit price", "INTEGER"), OutputColumn("unit_price", "INTEGER")]
+        )
 
 
 def test_a_column_without_a_type_is_always_null() -> None:
-    encoder = AvroEncoder("slackwater.v", [Column("n", '"NULL"')])
+    encoder = AvroEncoder("slackwater.v", [OutputColumn("n", '"NULL"')])
 
     assert read(encoder, b'{"n":null}') == {"n": None}
 
 
 def test_a_document_that_is_not_as_the_columns_are_is_refused() -> None:
     with pytest.raises(UnfitValueError, match="Expected `int"):
-        AvroEncoder("slackwater.v", [Column("n", "INTEGER")])(b'{"n":"x"}')
+        AvroEncoder("slackwater.v", [OutputColumn("n", "INTEGER")])(b'{"n":"x"}')

@@ -21,7 +21,7 @@ from pyiceberg.types import StringType
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import progress_after
-from slackwater.outputs.contract import Column, OutputTable, SinkStep
+from slackwater.outputs.contract import OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
@@ -43,14 +43,15 @@ from slackwater.protocol import (
     SystemClock,
     UnavailableError,
 )
+from slackwater.sql.plan import OutputColumn
 
 MakeBatch = Callable[..., DocumentBatch]
 Document = tuple[int, bytes, bytes | None]
 QUERY = "0f5c2f6e-query"
 COLUMNS = (
-    Column("id", "BIGINT"),
-    Column("Total", "DECIMAL(12,2)"),
-    Column("lines", "STRUCT(product VARCHAR, price DECIMAL(10,2))[]"),
+    OutputColumn("id", "BIGINT"),
+    OutputColumn("Total", "DECIMAL(12,2)"),
+    OutputColumn("lines", "STRUCT(product VARCHAR, price DECIMAL(10,2))[]"),
 )
 
 
@@ -291,7 +292,7 @@ def test_a_row_has_all_of_its_document_and_goes_with_it(lake: Lake, make_batch: 
 
 
 def test_a_view_of_one_row_has_one(lake: Lake, make_batch: MakeBatch) -> None:
-    output = OutputTable(name="s.orders", columns=(Column("id", "BIGINT"),), key=(), view="orders")
+    output = OutputTable(name="s.orders", columns=(OutputColumn("id", "BIGINT"),), key=(), view="orders")
     sink = lake.sink(replace(lake.settings, outputs=(output,)))
     sink.open()
     for number, expected in enumerate([[7], [8], []]):

@@ -10,10 +10,11 @@ import pytest
 
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column, OutputTable, SinkStep
+from slackwater.outputs.contract import OutputTable, SinkStep
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.protocol import LakeSettings, OvertakenError
+from slackwater.sql.plan import OutputColumn
 
 pytestmark = pytest.mark.integration
 
@@ -23,7 +24,7 @@ def settings(postgres_server: PostgresServer, tmp_path: Path) -> LakeSinkSetting
     address = urlsplit(postgres_server.dsn())._replace(scheme="postgresql+psycopg").geturl()
     options = {"type": "sql", "uri": address, "warehouse": f"file://{tmp_path}"}
     lake = LakeSettings(place=f"c{uuid.uuid4().hex[:8]}", options=options)
-    output = OutputTable(name="s.t", columns=(Column("id", "BIGINT"),), key=("id",), view="t")
+    output = OutputTable(name="s.t", columns=(OutputColumn("id", "BIGINT"),), key=("id",), view="t")
     return LakeSinkSettings(pipeline="p", outputs=(output,), lake=lake)
 
 

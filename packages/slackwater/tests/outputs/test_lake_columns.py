@@ -7,11 +7,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater.outputs.contract import Column, OutputTable, UnfitValueError
+from slackwater.outputs.contract import OutputTable, UnfitValueError
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.lake.changes import ChangeReader
 from slackwater.outputs.lake.columns import RowReader, check_names, table_schema, type_texts
-from slackwater.pipeline.sinks import table_columns
+from slackwater.pipeline.sinks import check_table
 from slackwater.protocol import ConfigError
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn, PublishedView
@@ -96,7 +96,7 @@ def document(kind: str, expression: str) -> bytes:
 def test_every_value_of_a_document_is_that_of_its_column(
     kind: str, expression: str, value: Any, column_type: str
 ) -> None:
-    column = Column("v", kind)
+    column = OutputColumn("v", kind)
     assert type_texts(table_schema([column])) == {"v": column_type}
     rows = RowReader([column]).table([document(kind, expression), b'{"v":null}'])
     found = rows["v"].to_pylist()
@@ -120,12 +120,12 @@ def test_every_value_of_a_document_is_that_of_its_column(
 )
 def test_a_value_that_no_column_holds_is_refused(kind: str, text: bytes) -> None:
     with pytest.raises(UnfitValueError):
-        RowReader([Column("v", kind)]).table([b'{"v":' + text + b"}"])
+        RowReader([OutputColumn("v", kind)]).table([b'{"v":' + text + b"}"])
 
 
 ORDERS = OutputTable(
     name="s.orders",
-    columns=(Column("id", "BIGINT"), Column("day", "DATE")),
+    columns=(OutputColumn("id", "BIGINT"), OutputColumn("day", "DATE")),
     key=("id",),
     view="orders",
 )
@@ -172,4 +172,4 @@ def view(*names: str, key: tuple[str, ...] = ("id",)) -> PublishedView:
 )
 def test_views_that_cannot_be_tables_are_refused(names: tuple[str, ...], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        table_columns(view(*names), check_names)
+        check_table(view(*names), check_names)

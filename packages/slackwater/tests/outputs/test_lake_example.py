@@ -9,11 +9,12 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column, OutputTable
+from slackwater.outputs.contract import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.protocol import LakeSettings
+from slackwater.sql.plan import OutputColumn
 
 DOCS = Path(__file__).parents[4] / "docs"
 EXAMPLES = {kind: DOCS / "examples" / f"{kind}_at_one_commit.py" for kind in ("lake", "iceberg")}
@@ -30,7 +31,7 @@ def test_the_example_reads_all_tables_at_one_commit(
     tmp_path: Path, make_batch: Callable[..., DocumentBatch], kind: str
 ) -> None:
     outputs = tuple(
-        OutputTable(name=f"s.{view}", columns=(Column("id", "BIGINT"),), key=("id",), view=view)
+        OutputTable(name=f"s.{view}", columns=(OutputColumn("id", "BIGINT"),), key=("id",), view=view)
         for view in ("a", "b")
     )
     place: Any = str(tmp_path)

@@ -15,7 +15,7 @@ import pytest
 
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
+from slackwater.outputs.contract import Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.postgres import watchdog
 from slackwater.outputs.postgres.columns import postgres_type
@@ -24,6 +24,7 @@ from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import ConfigError, PostgresSettings, StateError, UnavailableError
+from slackwater.sql.plan import OutputColumn
 
 pytestmark = pytest.mark.integration
 
@@ -48,7 +49,7 @@ def schema(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture
 def settings(schema: str, postgres_server: PostgresServer) -> PostgresSinkSettings:
-    columns = tuple(Column(name, kind) for name, kind in TYPES.items())
+    columns = tuple(OutputColumn(name, kind) for name, kind in TYPES.items())
     table = OutputTable(name=f"{schema}.t", columns=columns, key=("id",), view="v")
     return PostgresSinkSettings(
         pipeline=schema, outputs=(table,), postgres=PostgresSettings(postgres_server.dsn())
@@ -122,7 +123,7 @@ def test_rows_are_added_changed_and_deleted(
 def test_null_is_a_value_of_a_key_where_the_table_allows_it(
     settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, emit: Emit
 ) -> None:
-    columns = (Column("a", "VARCHAR"), Column("n", "BIGINT"))
+    columns = (OutputColumn("a", "VARCHAR"), OutputColumn("n", "BIGINT"))
     table = replace(settings.outputs[0], columns=columns, key=("a",), history=emit is Emit.TRANSACTIONS)
     settings = replace(settings, outputs=(table,), emit=emit)
     run(settings)
@@ -145,7 +146,7 @@ def test_null_is_a_value_of_a_key_where_the_table_allows_it(
 def test_a_view_without_a_key_has_one_row(
     settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
 ) -> None:
-    table = replace(settings.outputs[0], key=(), columns=(Column("n", "BIGINT"),))
+    table = replace(settings.outputs[0], key=(), columns=(OutputColumn("n", "BIGINT"),))
     settings = replace(settings, outputs=(table,))
     run(
         settings,

@@ -2,16 +2,17 @@ import json
 
 import pytest
 
-from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.postgres.columns import (
     RowReader,
     check_names,
     postgres_type,
+    stored_columns,
 )
 from slackwater.pipeline import pipeline_definition
-from slackwater.pipeline.sinks import table_columns
+from slackwater.pipeline.sinks import check_table
 from slackwater.protocol import ConfigError
-from slackwater.sql.plan import PublishedView
+from slackwater.sql.plan import OutputColumn, PublishedView
 from slackwater.sql.postgres import parse_catalog
 
 
@@ -41,7 +42,7 @@ def test_a_column_has_the_type_that_holds_all_its_values(duckdb: str, postgres: 
 
 
 def fields(column_type: str, value: object) -> list[str]:
-    return RowReader([Column("a b", column_type)]).fields(json.dumps({"a b": value, "x": 1}).encode())
+    return RowReader([OutputColumn("a b", column_type)]).fields(json.dumps({"a b": value, "x": 1}).encode())
 
 
 @pytest.mark.parametrize(
@@ -87,17 +88,17 @@ def view(sql: str) -> PublishedView:
 
 
 def test_a_view_s_columns_are_those_of_its_select_list() -> None:
-    found = table_columns(view("SELECT TRANSACTIONALLY t.id, t.p AS price FROM s.t t"), check_names)
-    assert found == (Column("id", "BIGINT"), Column("price", "DECIMAL(10,2)"))
+    found = stored_columns(view("SELECT TRANSACTIONALLY t.id, t.p AS price FROM s.t t").outputs)
+    assert found == (OutputColumn("id", "bigint"), OutputColumn("price", "numeric(10,2)"))
 
 
 def test_a_key_that_is_not_selected_is_refused() -> None:
     with pytest.raises(ConfigError, match="id', which it does not select"):
-        table_columns(view("SELECT TRANSACTIONALLY t.n FROM s.t t"), check_names)
+        check_table(view("SELECT TRANSACTIONALLY t.n FROM s.t t"), check_names)
 
 
 def test_a_name_that_postgresql_would_cut_is_refused() -> None:
     sql = "SELECT TRANSACTIONALLY t.id, t.n AS {} FROM s.t t"
-    table_columns(view(sql.format("n" * 63)), check_names)
+    check_table(view(sql.format("n" * 63)), check_names)
     with pytest.raises(ConfigError, match="more than 63 bytes"):
-        table_columns(view(sql.format("n" * 64)), check_names)
+        check_table(view(sql.format("n" * 64)), check_names)

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Column, Emit, OutputTable, SinkStep
+from slackwater.outputs.contract import Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.ledger import Database
@@ -22,12 +22,13 @@ from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.waiting import Waiting
 from slackwater.protocol import OvertakenError, PostgresSettings, StateError
+from slackwater.sql.plan import OutputColumn
 from slackwater_lab.probes import LookAt
 
 pytestmark = pytest.mark.integration
 
 MakeBatch = Callable[..., DocumentBatch]
-COLUMNS = (Column("id", "BIGINT"), Column("n", "SMALLINT"))
+COLUMNS = (OutputColumn("id", "BIGINT"), OutputColumn("n", "SMALLINT"))
 
 
 @pytest.fixture

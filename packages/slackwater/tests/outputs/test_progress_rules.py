@@ -6,7 +6,6 @@ import pytest
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import check_owner, is_covered
-from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.kafka.guard import (
     TopicChange,
     compare_commits,
@@ -17,6 +16,7 @@ from slackwater.outputs.kafka.guard import (
     state_after,
 )
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.sink import Failure, Sink, Written
 from slackwater.protocol import (
     CommitPosition,
     CommitRecord,
@@ -242,7 +242,7 @@ SETTINGS = KafkaSinkSettings(
 )
 
 
-class OpenTransactions(ExactlyOnceSink[KafkaSinkSettings]):
+class OpenTransactions(Sink):
     """A sink whose server keeps what was begun until it is committed or discarded."""
 
     _failures: ClassVar = ()

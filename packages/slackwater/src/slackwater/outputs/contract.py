@@ -8,6 +8,7 @@ from typing import Final
 
 from slackwater.engine.settings import Scope
 from slackwater.protocol import BatchHeader
+from slackwater.sql.plan import OutputColumn
 
 HISTORY_SUFFIX: Final = "_history"
 """Ends the name of a table that has every version of the rows of another one."""
@@ -124,22 +125,13 @@ class UnfitValueError(ValueError):
     """A name or a value that a form of documents, or a column, cannot represent; the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of documents or of keys."""
-
-    name: str
-    type: str
-    """The type as DuckDB writes it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTable:
     """The table of one view's documents, or the one whose changes a topic appears to contain."""
 
     name: str
     """``schema.name``."""
-    columns: tuple[Column, ...]
+    columns: tuple[OutputColumn, ...]
     key: tuple[str, ...]
     """The columns that identify rows; empty if the view has one row."""
     view: str = ""

@@ -1,9 +1,10 @@
 """Creates the sink of a pipeline, for the kind of its outputs."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from slackwater.outputs.contract import Column, OutputTable, SinkKind, SinkProbe
+from slackwater.outputs.contract import OutputTable, SinkKind, SinkProbe
 from slackwater.outputs.formats.form import OutputForm, output_form
 from slackwater.outputs.kafka.debezium import row_type
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
@@ -13,7 +14,7 @@ from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
 from slackwater.pipeline.settings import RunSettings
 from slackwater.protocol import Clock, ConfigError, LakeSettings
-from slackwater.sql.plan import PublishedView
+from slackwater.sql.plan import OutputColumn, PublishedView
 from slackwater.sql.postgres import table_statement
 
 if TYPE_CHECKING:
@@ -140,58 +141,48 @@ def output_forms(definition: PipelineDefinition) -> dict[int, OutputForm]:
 def _change_table(output: ViewOutput, view: PublishedView) -> OutputTable:
     """Returns the table that an output appears to be to its readers."""
     name = ".".join(output.name.rsplit(".", 2)[1:])
-    columns = tuple(Column(column.name, column.type) for column in view.outputs)
-    return OutputTable(name=name, columns=columns, key=view.key, view=view.name)
+    return OutputTable(name=name, columns=view.outputs, key=view.key, view=view.name)
 
 
 def output_tables(definition: PipelineDefinition) -> tuple[str, ...]:
     """Returns CREATE TABLE statements of the outputs that are tables to their readers."""
-    views = zip(definition.outputs, definition.plan.views, strict=True)
-    return tuple(_create_statement(_change_table(output, view)) for output, view in views if output.is_source)
+    found = []
+    for output, view in zip(definition.outputs, definition.plan.views, strict=True):
+        if output.is_source:
+            _, schema, name = output.name.rsplit(".", 2)
+            columns = [(column.name, row_type(column.type)) for column in view.outputs]
+            found.append(table_statement(schema, name, columns, view.key))
+    return tuple(found)
 
 
-def _create_statement(table: OutputTable) -> str:
-    schema, _, name = table.name.partition(".")
-    return table_statement(
-        schema, name, [(each.name, row_type(each.type)) for each in table.columns], table.key
-    )
-
-
-_Check = Callable[[str, Iterable[Column]], None]
+_Check = Callable[[str, Iterable[OutputColumn]], None]
 """Refuses columns of the view of a name that a kind of tables cannot have."""
 
 
 def _tables_of(definition: PipelineDefinition, check: _Check) -> tuple[OutputTable, ...]:
-    """Returns the tables of a pipeline's views; raises like :func:`table_columns`."""
-    views = enumerate(zip(definition.plan.views, definition.outputs, strict=True))
-    return tuple(
-        OutputTable(
-            name=output.name,
-            columns=table_columns(view, check),
-            key=view.key,
-            view=view.name,
-            keys_move=keys_move(definition.plan, number),
-            history=output.history,
-        )
-        for number, (view, output) in views
-    )
+    """Returns the tables of a pipeline's views; raises like :func:`check_table`."""
+    found = []
+    for number, (view, output) in enumerate(zip(definition.plan.views, definition.outputs, strict=True)):
+        check_table(view, check)
+        table = OutputTable(name=output.name, columns=view.outputs, key=view.key, view=view.name)
+        moves = keys_move(definition.plan, number)
+        found.append(replace(table, keys_move=moves, history=output.history))
+    return tuple(found)
 
 
-def table_columns(view: PublishedView, check: _Check) -> tuple[Column, ...]:
-    """Returns the columns of a view's table, in the order of its SELECT list.
+def check_table(view: PublishedView, check: _Check) -> None:
+    """Refuses views that cannot be tables.
 
     Raises:
         ConfigError: A column of the view's key is not selected, or `check` refuses a name.
     """
-    columns = tuple(Column(column.name, column.type) for column in view.outputs)
     for name in view.key:
-        if name not in {column.name for column in columns}:
+        if name not in {column.name for column in view.outputs}:
             raise ConfigError(
                 f"view {view.name!r}: its key has column {name!r}, which it does not select",
                 "a table needs the whole key: select this column, too",
             )
-    check(view.name, columns)
-    return columns
+    check(view.name, view.outputs)
 
 
 def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> "PostgresSinkSettings":

@@ -33,9 +33,10 @@ import msgspec
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.formats.times import days, microseconds, timestamp
 from slackwater.sql.duckdb_sql import type_children, type_kind
+from slackwater.sql.plan import OutputColumn
 
 NAMESPACE: Final = "slackwater"
 ORIGINAL_NAME: Final = "slackwater.name"
@@ -73,7 +74,7 @@ class AvroEncoder:
         UnfitValueError: Two names are the same in Avro.
     """
 
-    def __init__(self, name: str, columns: Sequence[Column]) -> None:
+    def __init__(self, name: str, columns: Sequence[OutputColumn]) -> None:
         types = [(column.name, sqltype(column.type)) for column in columns]
         self._names = [column.name for column in columns]
         record = _record(name, types)

@@ -11,11 +11,11 @@ from duckdb.sqltypes import DuckDBPyType
 
 from slackwater.engine.payloads import Document
 from slackwater.kafka.registry import Schema, SchemaKind
-from slackwater.outputs.contract import Column, Format, KeyFormat, UnfitValueError
+from slackwater.outputs.contract import Format, KeyFormat, UnfitValueError
 from slackwater.outputs.formats.avro import NAMESPACE, AvroEncoder, avro_name
 from slackwater.protocol import ConfigError, InputError
 from slackwater.sql.duckdb_sql import type_children, type_kind
-from slackwater.sql.plan import PublishedView
+from slackwater.sql.plan import OutputColumn, PublishedView
 
 _KEY: Final = "key"
 _SHOWN: Final = 200
@@ -57,8 +57,8 @@ class OutputForm:
     """
 
     view: str
-    columns: tuple[Column, ...]
-    key: tuple[Column, ...]
+    columns: tuple[OutputColumn, ...]
+    key: tuple[OutputColumn, ...]
     value: Format
     keys: KeyFormat
 
@@ -142,8 +142,7 @@ def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputFo
     if value in (Format.JSON, Format.DEBEZIUM) and keys is KeyFormat.JSON:
         return None
     types = {column.name: column.type for column in view.outputs}
-    columns = tuple(Column(column.name, column.type) for column in view.outputs)
-    key = tuple(Column(name, types.get(name, "")) for name in view.key)
+    key = tuple(OutputColumn(name, types.get(name, "")) for name in view.key)
     of_view = f"view {view.name!r}"
     if keys is KeyFormat.STRING and len(key) != 1:
         raise ConfigError(
@@ -156,7 +155,7 @@ def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputFo
             f"{of_view}: its key has column {missing[0]!r}, which it does not select",
             f'select it, or set another key_format than "{keys}"',
         )
-    form = OutputForm(view.name, columns, key, value, keys)
+    form = OutputForm(view.name, view.outputs, key, value, keys)
     try:
         form.encoder()
     except UnfitValueError as error:
@@ -164,7 +163,7 @@ def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputFo
     return form
 
 
-def json_schema(title: str, columns: Sequence[Column]) -> str:
+def json_schema(title: str, columns: Sequence[OutputColumn]) -> str:
     """Returns the JSON Schema of documents, or of keys, as JSON text.
 
     It is draft 7, which all registries support. Objects allow no further members, and no member is required,

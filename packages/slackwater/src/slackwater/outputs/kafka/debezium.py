@@ -20,10 +20,11 @@ from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommi
 from slackwater.engine.documents import DocumentBatch, malformed_batch, moved_before
 from slackwater.engine.payloads import Document, unpack_change
 from slackwater.outputs.batch import CommittedDocuments, CommitUnit
-from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.formats.times import microseconds
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import SNAPSHOT_XID, format_position
+from slackwater.sql.plan import OutputColumn
 from slackwater.sql.row_codec import INFINITE_DAYS
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
@@ -158,7 +159,7 @@ def _commit_of(unit: CommitUnit) -> WrittenCommit:
 
 @lru_cache(maxsize=1024)
 def row_encoder(
-    columns: tuple[Column, ...], names: tuple[str, ...] | None = None
+    columns: tuple[OutputColumn, ...], names: tuple[str, ...] | None = None
 ) -> Callable[[bytes], bytes]:
     """Returns the function that converts documents, or keys, to Debezium's form, in which dates are integers.
 

@@ -16,9 +16,10 @@ import pyarrow as pa
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.lake.table import DELETED
 from slackwater.protocol import ConfigError
+from slackwater.sql.plan import OutputColumn
 
 _TYPES: Final[dict[str, Any]] = {
     "boolean": pa.bool_(),
@@ -58,7 +59,7 @@ _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=\"`]")
 """Characters that the column names of Delta tables cannot contain in Parquet files, and quotes."""
 
 
-def check_names(view: str, columns: Iterable[Column]) -> None:
+def check_names(view: str, columns: Iterable[OutputColumn]) -> None:
     """Refuses columns whose names cannot be used in a lake.
 
     Raises:
@@ -75,7 +76,7 @@ def check_names(view: str, columns: Iterable[Column]) -> None:
         seen.add(column.name.lower())
 
 
-def table_schema(columns: Sequence[Column]) -> Any:
+def table_schema(columns: Sequence[OutputColumn]) -> Any:
     """Returns the Arrow schema of a view's table; every column may be NULL."""
     return pa.schema([_field(column.name, sqltype(column.type)) for column in columns])
 
@@ -108,7 +109,7 @@ class RowReader:
         columns: The columns of the rows.
     """
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[OutputColumn]) -> None:
         self.schema = table_schema(columns)
         types = [sqltype(column.type) for column in columns]
         names = [f"c{number}" for number in range(len(columns))]

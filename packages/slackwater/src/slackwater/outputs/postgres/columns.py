@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.protocol import ConfigError
+from slackwater.sql.plan import OutputColumn
 
 LONGEST_NAME: Final = 63
 """PostgreSQL's limit for names, in bytes."""
@@ -67,12 +68,12 @@ def postgres_type(duckdb_type: str) -> str:
     return _TYPES.get(duckdb_type, "text")
 
 
-def stored_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
+def stored_columns(columns: Iterable[OutputColumn]) -> tuple[OutputColumn, ...]:
     """Returns columns with the types that PostgreSQL has for them."""
-    return tuple(Column(column.name, postgres_type(column.type)) for column in columns)
+    return tuple(OutputColumn(column.name, postgres_type(column.type)) for column in columns)
 
 
-def check_names(view: str, columns: Iterable[Column]) -> None:
+def check_names(view: str, columns: Iterable[OutputColumn]) -> None:
     """Refuses columns whose names PostgreSQL would change.
 
     Raises:
@@ -94,7 +95,7 @@ class RowReader:
         columns: The columns, in the order of the fields; with PostgreSQL's types.
     """
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[OutputColumn]) -> None:
         names = [f"c{number}" for number in range(len(columns))]
         fields: list[tuple[str, Any]] = [
             (name, _json_type(column.type)) for name, column in zip(names, columns, strict=True)

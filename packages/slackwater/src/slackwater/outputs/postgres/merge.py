@@ -13,13 +13,14 @@ import psycopg
 from psycopg import sql
 
 from slackwater.engine.payloads import Document
-from slackwater.outputs.contract import Column, OutputTable, UnfitValueError
+from slackwater.outputs.contract import OutputTable, UnfitValueError
 from slackwater.outputs.errors import OutputRefusedError
 from slackwater.outputs.postgres.answers import refusal
 from slackwater.outputs.postgres.columns import NULL, RowReader
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
 from slackwater.protocol import SlackwaterError, format_position
+from slackwater.sql.plan import OutputColumn
 
 _COPY_ROWS: Final = 500
 """The number of lines that are passed to the connection at a time."""
@@ -60,7 +61,7 @@ class TableWriter:
 
     def prepare(self, connection: Database) -> None:
         """Creates the temporary table, once per connection and outside a transaction."""
-        columns = [*self._columns, Column(_LSN, "bigint"), Column(_DELETED, "boolean")]
+        columns = [*self._columns, OutputColumn(_LSN, "bigint"), OutputColumn(_DELETED, "boolean")]
         body = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
         )

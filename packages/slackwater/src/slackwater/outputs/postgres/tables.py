@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from slackwater.outputs.contract import HISTORY_SUFFIX, Column, OutputTable, SinkSettings
+from slackwater.outputs.contract import HISTORY_SUFFIX, OutputTable, SinkSettings
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.columns import stored_columns
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.protocol import ConfigError, PostgresSettings, StateError
+from slackwater.sql.plan import OutputColumn
 
 VALID_FROM = "valid_from_lsn"
 VALID_TO = "valid_to_lsn"
@@ -45,7 +46,7 @@ class TableForm:
 
     schema: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[OutputColumn, ...]
     """The types are those of PostgreSQL's ``format_type``."""
     key: tuple[str, ...]
 
@@ -66,7 +67,7 @@ def forms(output: OutputTable) -> Iterator[TableForm]:
     columns = stored_columns(output.columns)
     yield TableForm(schema, name, columns, output.key)
     if output.history:
-        columns += (Column(VALID_FROM, _LSN), Column(VALID_TO, _LSN))
+        columns += (OutputColumn(VALID_FROM, _LSN), OutputColumn(VALID_TO, _LSN))
         yield TableForm(schema, name + HISTORY_SUFFIX, columns, (*output.key, VALID_FROM))
 
 
