@@ -284,20 +284,8 @@ class AsyncTransactionalConsumer:
 
     Use it from one task at a time. Use ``async with``, or call :meth:`close`.
 
-    Args:
-        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
-        inputs: What to read.
-        group: The consumer group.
-        share: How the members of the group share the work; the same for all of them.
-        positions: Returns the position of a lane, if the handler stores positions itself. It is called in the
-            consumer's thread, so it may block. None: the group's committed offsets are used.
-        settings: The consumer's settings.
-        clock: Measures deadlines.
-
-    Raises:
-        ConfigError: The arguments contradict each other. Like all errors, it is raised by the first
-            call.
-        UnavailableError: Kafka does not answer.
+    For the arguments and the errors, see :class:`TransactionalConsumer`. ``positions`` is called in the
+    consumer's thread, so it may block. All errors are raised by the first call.
     """
 
     def __init__(
@@ -352,17 +340,7 @@ class AsyncTransactionalConsumer:
                 yield transaction
 
     async def poll(self, timeout: timedelta | float) -> AsyncTransaction | None:
-        """Returns the next transaction, or None if none arrived in time; the next call may return one.
-
-        A number is a time in seconds, as for other consumers of Kafka.
-
-        The call also reports the previous transaction as processed.
-
-        Raises:
-            SlackwaterError: See the tree of errors. The consumer cannot be used afterwards.
-            slackwater.cdc.BadInputError: A change record cannot be decoded.
-            slackwater.protocol.InputError: A commit record or a cut cannot be decoded.
-        """
+        """Does what :meth:`TransactionalConsumer.poll` does."""
         self._settle()
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         deadline = self._clock.monotonic() + seconds
@@ -377,25 +355,15 @@ class AsyncTransactionalConsumer:
         await self._thread.ask(_HeldConsumer.commit)
 
     async def seek(self, lsn: int, *, timeline: int = 1) -> None:
-        """Seeks to the first commit at or above an LSN, which may still be in the future. Waits for a lane.
-
-        It affects the lanes that this member owns. If the call is cancelled, it may have had its effect.
-        """
+        """Does what :meth:`TransactionalConsumer.seek` does. A cancelled call may have had its effect."""
         await self._go(lambda consumer: consumer.has_gone_to(lsn, timeline))
 
     async def seek_to_time(self, time: datetime) -> None:
-        """Seeks to the first commit at or after a time of the database's clock, which may be in the future.
-
-        Commit times do not increase as strictly as LSNs. Where they go back, it is one of the first such
-        commits.
-        """
+        """Does what :meth:`TransactionalConsumer.seek_to_time` does."""
         await self._go(lambda consumer: consumer.has_gone_to_time(time))
 
     async def offsets(self) -> list[TopicPartition]:
-        """Returns the offsets to commit for everything returned so far, including the newest transaction.
-
-        Pass them to ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
-        """
+        """Does what :meth:`TransactionalConsumer.offsets` does."""
         return await self._thread.ask(_HeldConsumer.offsets)
 
     async def group_metadata(self) -> Any:

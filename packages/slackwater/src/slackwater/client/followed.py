@@ -113,8 +113,7 @@ class FollowedFeed:
 
     def at_start(self, *, latest: bool) -> LanePosition:
         """See the protocol: in the revision that is read now."""
-        self._catch_up()
-        feed = self._feed(self._newest.revision)
+        feed = self._newest_feed()
         start = feed.at_start(latest=latest)
         if latest:  # a commit that is done: a switch may come before the next one
             end = start.log_offset
@@ -124,13 +123,11 @@ class FollowedFeed:
 
     def at_commit(self, position: CommitPosition) -> LanePosition:
         """See the protocol: in the revision that is read now."""
-        self._catch_up()
-        return self._of_newest(self._feed(self._newest.revision).at_commit(position))
+        return self._of_newest(self._newest_feed().at_commit(position))
 
     def at_time(self, time_ms: int) -> LanePosition:
         """See the protocol: in the revision that is read now."""
-        self._catch_up()
-        return self._of_newest(self._feed(self._newest.revision).at_time(time_ms))
+        return self._of_newest(self._newest_feed().at_time(time_ms))
 
     def at_offsets(self, lane: int, offsets: Mapping[Place, int]) -> LanePosition:
         """Raises: work is never shared by partitions here."""
@@ -150,6 +147,11 @@ class FollowedFeed:
     def _newest(self) -> ReaderSwitch:
         *_, newest = self._switches.values()
         return newest
+
+    def _newest_feed(self) -> OutputFeed:
+        """Returns the feed of the revision that is read now."""
+        self._catch_up()
+        return self._feed(self._newest.revision)
 
     def _catch_up(self) -> int:
         """Reads every switch that there is; returns where the next one will be."""

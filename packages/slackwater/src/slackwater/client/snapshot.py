@@ -275,7 +275,7 @@ def read_views(
         UnavailableError: A server does not answer.
     """
     at = _commit_to_read(outputs, at, level, clock)
-    return repeated(_of_chain(outputs, lambda each: _Look(each, views, at, level, key)), timeout, clock)
+    return repeated(_of_chain(outputs, partial(_read_once, views, at, level, key)), timeout, clock)
 
 
 async def read_views_async(
@@ -294,7 +294,7 @@ async def read_views_async(
     the outputs are no longer in use when it ends.
     """
     at = _commit_to_read(outputs, at, level, clock)
-    look = _of_chain(outputs, lambda each: _Look(each, views, at, level, key))
+    look = _of_chain(outputs, partial(_read_once, views, at, level, key))
     return await _repeated_async(look, timeout, clock)
 
 
@@ -322,8 +322,7 @@ def wait_visible(
         ConfigError: No pipeline with this name has written here, or the outputs have different sources.
         UnavailableError: A server does not answer.
     """
-    look = _of_chain(outputs, lambda each: partial(_look_for_commit, each, at))
-    return repeated(look, timeout, clock)
+    return repeated(_of_chain(outputs, partial(_look_for_commit, at)), timeout, clock)
 
 
 async def wait_visible_async(
@@ -334,8 +333,7 @@ async def wait_visible_async(
     clock: Clock | None = None,
 ) -> CommitPosition:
     """Does what :func:`wait_visible` does, without blocking the event loop, as :func:`read_views_async`."""
-    look = _of_chain(outputs, lambda each: partial(_look_for_commit, each, at))
-    return await _repeated_async(look, timeout, clock)
+    return await _repeated_async(_of_chain(outputs, partial(_look_for_commit, at)), timeout, clock)
 
 
 def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit | None) -> NotVisibleError:
@@ -382,39 +380,26 @@ def _commit_to_read(
     return at.position
 
 
-class _Look:
-    """Reads views once, or returns the error if a later attempt may find them at one commit.
-
-    For the arguments, see :func:`read_views`.
-    """
-
-    def __init__(
-        self,
-        outputs: Sequence[PipelineOutput],
-        views: Sequence[str],
-        at: CommitPosition | None,
-        level: ReadLevel,
-        key: Key | None,
-    ) -> None:
-        self._outputs, self._views, self._at = outputs, views, at
-        self._level, self._key = level, key
-
-    def __call__(self) -> ViewSnapshot | StateNotKeptError:
-        wanted = views_by_output(self._outputs, self._views)
-        if self._at is not None or len(wanted) == 1 or self._level is ReadLevel.UNCOMMITTED:
-            return self._read(wanted, self._at)
-        try:
-            return self._read(wanted, newest_common(wanted)[1])
-        except StateNotKeptError as error:
-            return error
-
-    def _read(
-        self, wanted: Mapping[PipelineOutput, Sequence[str]], at: CommitPosition | None
-    ) -> ViewSnapshot:
-        found = _joined([each.read(names, at, self._key) for each, names in wanted.items()])
-        if self._key and found.keys.keys() == found.documents.keys():
-            raise _no_such_key(self._key, found.keys)
-        return found
+def _read_once(
+    views: Sequence[str],
+    at: CommitPosition | None,
+    level: ReadLevel,
+    key: Key | None,
+    outputs: Sequence[PipelineOutput],
+) -> ViewSnapshot | StateNotKeptError:
+    """Reads views, or returns the error if a later attempt may find them at one commit."""
+    wanted = views_by_output(outputs, views)
+    is_searched = at is None and len(wanted) > 1 and level is not ReadLevel.UNCOMMITTED
+    try:
+        at = newest_common(wanted)[1] if is_searched else at
+        found = _joined([each.read(names, at, key) for each, names in wanted.items()])
+    except StateNotKeptError as error:
+        if not is_searched:
+            raise
+        return error
+    if key and found.keys.keys() == found.documents.keys():
+        raise _no_such_key(key, found.keys)
+    return found
 
 
 def _no_such_key(key: Key, keys: Mapping[str, Sequence[str]]) -> ConfigError:
@@ -430,7 +415,7 @@ def _no_such_key(key: Key, keys: Mapping[str, Sequence[str]]) -> ConfigError:
 
 
 def _look_for_commit(
-    outputs: Sequence[PipelineOutput], at: CommitPosition
+    at: CommitPosition, outputs: Sequence[PipelineOutput]
 ) -> CommitPosition | NotVisibleError:
     """Returns the commit that is visible in all outputs, or the error that names the one that is behind."""
     newest = [each.newest() for each in outputs]
@@ -442,18 +427,18 @@ def _look_for_commit(
 
 
 def _of_chain(
-    outputs: Sequence[PipelineOutput], look_at: Callable[[Sequence[PipelineOutput]], Callable[[], T]]
+    outputs: Sequence[PipelineOutput], look_at: Callable[[Sequence[PipelineOutput]], T]
 ) -> Callable[[], T]:
     """Returns what looks at outputs, also if their sources are different but begin one chain."""
 
     def look() -> T:
         try:
-            return look_at(outputs)()
+            return look_at(outputs)
         except _DifferentSourcesError:
             knowing = next((each for each in outputs if isinstance(each, KnowsChains)), None)
             if knowing is None:
                 raise
-            return look_at(_at_first_sources(outputs, knowing))()
+            return look_at(_at_first_sources(outputs, knowing))
 
     return look
 
