@@ -161,7 +161,7 @@ def test_a_kafka_that_is_away_is_one_line_with_what_to_do(
     """
     monkeypatch.setattr("slackwater_messaging.topics._SECONDS", 3.0)
     short = SenderSettings(request_timeout=timedelta(seconds=3))
-    monkeypatch.setattr("slackwater_messaging.sending.indoubt.SenderSettings", lambda: short)
+    monkeypatch.setattr("slackwater_messaging.sending.transaction.SenderSettings", lambda: short)
     assert main.run([*words, "--postgres-url", world.dsn, "--bootstrap", NOWHERE]) == 1
     *waits, line = [line for line in capfd.readouterr().err.splitlines() if is_ours(line)]
     assert len(waits) <= 1, waits
