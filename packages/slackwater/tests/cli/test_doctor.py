@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from slackwater.cdc.envelope import End
 from slackwater.cli.commands.doctor import check_source, report_lines
 from slackwater.cli.doctor.diagnosis import diagnose
-from slackwater.cli.doctor.examination import Sources, examine, newest_end
+from slackwater.cli.doctor.examination import Sources, examine
 from slackwater.cli.doctor.facts import (
     Cause,
-    EndFacts,
     Finding,
     PartitionFacts,
     PartitionId,
@@ -106,7 +106,7 @@ def facts(*open_: OpenTransaction, **changes: Any) -> SourceFacts:
         open=open_,
         data_topics=frozenset({TOPIC}),
         transactions=partition(20),
-        newest_end=EndFacts(offset=19, xid=77, commit_lsn=LSN, commit_ts_ms=NOW_MS - 61_000),
+        ends=((19, End(xid=77, commit_lsn=LSN, commit_ts_ms=NOW_MS - 61_000, counts={})),),
         partitions=partitions,
     )
     return replace(known, **changes)
@@ -121,7 +121,7 @@ def text(finding: Finding) -> str:
     return "\n".join([finding.what, *finding.evidence, *finding.advice])
 
 
-LATER_END = EndFacts(offset=19, xid=90, commit_lsn=LSN + 8, commit_ts_ms=NOW_MS - 1_000)
+LATER_END = ((19, End(xid=90, commit_lsn=LSN + 8, commit_ts_ms=NOW_MS - 1_000, counts={})),)
 
 
 def test_a_source_that_moves_is_healthy() -> None:
@@ -139,7 +139,7 @@ def test_a_table_whose_topic_cannot_have_all_rows_is_named() -> None:
 
 
 def test_rows_are_dropped_on_the_way_when_all_was_read_and_later_transactions_came() -> None:
-    known = facts(waiting(), newest_end=LATER_END)
+    known = facts(waiting(), ends=LATER_END)
     finding = only(
         replace(known, partitions={**known.partitions, (TOPIC, 0): partition(newest_row_lsn=LSN + 4)})
     )
@@ -172,33 +172,33 @@ def test_a_routed_table_is_looked_for_in_its_own_topic() -> None:
         topics=SourceTopics("inv", {TABLE: "else"}),
         data_topics=frozenset({"else"}),
         partitions={("else", 0): partition()},
-        newest_end=LATER_END,
+        ends=LATER_END,
     )
     assert only(known).cause is Cause.DROPPED
 
 
 def test_a_partition_that_is_not_read_to_its_end_only_needs_time() -> None:
-    known = facts(waiting(), newest_end=LATER_END)
+    known = facts(waiting(), ends=LATER_END)
     finding = only(replace(known, partitions={**known.partitions, (TOPIC, 1): partition(5_000)}))
     assert finding.cause is Cause.SIDECAR_BEHIND
     assert f"{TOPIC}/1: read up to 10 of 5000" in text(finding)
 
 
 def test_records_below_the_first_offset_are_gone_by_retention() -> None:
-    known = facts(waiting(), newest_end=LATER_END)
+    known = facts(waiting(), ends=LATER_END)
     finding = only(replace(known, partitions={**known.partitions, (TOPIC, 1): partition(5_000, low=11)}))
     assert finding.cause is Cause.RETENTION
     assert f"{TOPIC}/1: offset 10 is needed, but the topic begins at 11" in text(finding)
 
 
 def test_a_topic_that_ends_below_what_was_read_was_made_anew() -> None:
-    known = facts(waiting(), newest_end=LATER_END)
+    known = facts(waiting(), ends=LATER_END)
     finding = only(replace(known, partitions={**known.partitions, (TOPIC, 0): partition(3)}))
     assert finding.cause is Cause.TOPIC_RECREATED
 
 
 def test_an_open_kafka_transaction_hides_records() -> None:
-    known = facts(waiting(), newest_end=LATER_END)
+    known = facts(waiting(), ends=LATER_END)
     finding = only(replace(known, partitions={**known.partitions, (TOPIC, 1): partition(10, end=15)}))
     assert finding.cause is Cause.HANGING
     assert f"{TOPIC}/1: readable up to 10 of 15" in text(finding)
@@ -222,29 +222,29 @@ def test_rows_without_end_and_nothing_newer_mean_the_connector_is_down() -> None
 
 
 def test_an_end_that_is_missing_between_later_ones_was_lost() -> None:
-    finding = only(facts(waiting(commit_lsn=None, expected={}), newest_end=LATER_END))
+    finding = only(facts(waiting(commit_lsn=None, expected={}), ends=LATER_END))
     assert finding.cause is Cause.END_LOST
     assert "slackwater source skip --source inv --to 0/708" in text(finding)
 
 
 def test_a_missing_transaction_topic_is_missed_only_when_it_must_be_there() -> None:
-    known = facts(waiting(commit_lsn=None, expected={}), transactions=None, newest_end=None)
+    known = facts(waiting(commit_lsn=None, expected={}), transactions=None, ends=())
     found = [f.cause for f in diagnose(known)]
     assert found == [Cause.TRANSACTION_TOPIC_MISSING, Cause.CONNECTOR_DOWN]
-    before_the_first_commit = facts(cut=None, transactions=None, newest_end=None)
+    before_the_first_commit = facts(cut=None, transactions=None, ends=())
     assert diagnose(before_the_first_commit) == []
 
 
 def test_a_restart_within_the_transaction_is_waited_for_until_something_later_comes() -> None:
     hint = "rows were numbered again after a connector restart"
-    known = facts(waiting(hint=hint), newest_end=LATER_END)
+    known = facts(waiting(hint=hint), ends=LATER_END)
     assert only(known).cause is Cause.RENUMBERED
     known = replace(known, partitions={**known.partitions, (TOPIC, 0): partition(newest_row_lsn=LSN + 4)})
     assert only(known).cause is Cause.DROPPED
 
 
 def test_a_table_judged_by_overtaking_waits_for_a_later_row_in_each_partition() -> None:
-    known = facts(waiting(), newest_end=LATER_END, evidence={TABLE: Evidence.OVERTAKEN})
+    known = facts(waiting(), ends=LATER_END, evidence={TABLE: Evidence.OVERTAKEN})
     known = replace(known, partitions={**known.partitions, (TOPIC, 0): partition(newest_row_lsn=LSN + 4)})
     finding = only(known)
     assert finding.cause is Cause.NOT_OVERTAKEN
@@ -384,7 +384,7 @@ class Stepping(SystemClock):
 
 
 EMPTY_PROBE: Any = SimpleNamespace(
-    ask=lambda _: SimpleNamespace(data_topics=frozenset(), partitions={}, transactions=None, ends=()),
+    with_topics=lambda known: known,
     still_hanging=lambda partitions: partitions,
     with_newest_rows=lambda partitions: partitions,
 )
@@ -576,7 +576,7 @@ def test_the_other_sources_are_those_that_pipelines_read() -> None:
 
 
 def test_the_report_shows_expected_received_and_every_partition() -> None:
-    known = facts(waiting(), newest_end=LATER_END)
+    known = facts(waiting(), ends=LATER_END)
     lines = "\n".join(report_lines(known, diagnose(known)))
     assert "transaction 77: commit 0/700, incomplete since" in lines
     assert [line.split() for line in lines.splitlines() if line.startswith("  s.a")] == [["s.a", "2", "3"]]
@@ -624,7 +624,7 @@ def test_the_named_tables_are_among_the_facts() -> None:
 
 
 def test_the_json_report_holds_the_same() -> None:
-    known = facts(waiting(), newest_end=LATER_END)
+    known = facts(waiting(), ends=LATER_END)
     said = msgspec.json.decode(msgspec.json.encode(make_report(known, diagnose(known))))
     assert (said["is_healthy"], said["frontier"], said["delay_ms"]) == (False, "0/600", 2_000)
     assert said["findings"][0]["cause"] == "dropped"
@@ -633,15 +633,15 @@ def test_the_json_report_holds_the_same() -> None:
 
 
 def test_the_newest_end_is_that_of_the_timeline_that_is_followed() -> None:
-    def end(offset: int, lsn: int) -> EndFacts:
-        return EndFacts(offset=offset, xid=1, commit_lsn=lsn, commit_ts_ms=1)
+    def end(offset: int, lsn: int) -> tuple[int, End]:
+        return offset, End(xid=1, commit_lsn=lsn, commit_ts_ms=1, counts={})
 
     of_an_earlier_timeline, newest, repeated = end(5, 0x900), end(8, 0x300), end(9, 0x200)
-    ends = [of_an_earlier_timeline, end(7, 0x200), newest, repeated]
-    assert newest_end(ends, cut()) == newest
-    assert newest_end(ends, None) == of_an_earlier_timeline
-    assert newest_end(ends[:1], cut()) == of_an_earlier_timeline
-    assert newest_end([], cut()) is None
+    ends = (of_an_earlier_timeline, end(7, 0x200), newest, repeated)
+    assert facts(ends=ends).newest_end == newest[1]
+    assert facts(ends=ends, cut=None).newest_end == of_an_earlier_timeline[1]
+    assert facts(ends=ends[:1]).newest_end == of_an_earlier_timeline[1]
+    assert facts(ends=()).newest_end is None
 
 
 def test_tables_without_a_snapshot_are_named() -> None:

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.cli import main
 from slackwater.cli.doctor.examination import KafkaProbe
+from slackwater.cli.doctor.facts import SourceFacts
 from slackwater.command.listening import Role, new_token
 from slackwater.cuts import FrontierState
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
@@ -302,17 +303,17 @@ def test_what_an_open_kafka_transaction_hides_is_told_from_one_that_is_at_work(
     producer.begin_transaction()
     producer.produce(topic, b"{}", partition=2)
     producer.flush(30)
-    topics = SourceTopics(source.name)
-    with KafkaProbe(KafkaSettings(source.bootstrap), topics, frozenset({topic}).__contains__) as probe:
-        seen = probe.ask()
+    known = SourceFacts(topics=SourceTopics(source.name), now_ms=0)
+    with KafkaProbe(KafkaSettings(source.bootstrap), frozenset({topic}).__contains__) as probe:
+        seen = probe.with_topics(known)
         hidden = {place for place, facts in seen.partitions.items() if facts.hangs}
         assert hidden == {(topic, 2)}
         assert probe.still_hanging(seen.partitions) == seen.partitions
         producer.commit_transaction(30)
         wait_until(lambda: not any(facts.hangs for facts in probe.still_hanging(seen.partitions).values()))
-        rows = probe.with_newest_rows(probe.ask().partitions)
+        rows = probe.with_newest_rows(probe.with_topics(known).partitions)
 
-    assert [end.xid for end in seen.ends] == [1, 2]
+    assert [end.xid for _, end in seen.ends] == [1, 2]
     assert seen.data_topics == {topic}
     assert max(facts.newest_row_lsn or 0 for facts in rows.values()) == source.newest_lsn - 1
 

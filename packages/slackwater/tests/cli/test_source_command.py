@@ -8,10 +8,11 @@ from typing import NoReturn
 
 import pytest
 
+from slackwater.cdc.envelope import End
 from slackwater.cli import main
 from slackwater.cli.decisions import Plan, plan_skip, plan_timeline, refusal_in_force
 from slackwater.cli.doctor.examination import Sources
-from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, SourceFacts
+from slackwater.cli.doctor.facts import PartitionFacts, SourceFacts
 from slackwater.cuts import FrontierState, FrontierStatus, RegressionNotice
 from slackwater.protocol import (
     Cut,
@@ -52,7 +53,7 @@ FACTS = SourceFacts(
     status=STALLED,
     cut=CUT,
     open=(MISSING, WITHOUT_END),
-    newest_end=EndFacts(offset=19, xid=80, commit_lsn=0x800, commit_ts_ms=1),
+    ends=((19, End(xid=80, commit_lsn=0x800, commit_ts_ms=1, counts={})),),
 )
 BEGUN = TimelineDecision(source="inv", timeline=2, transaction_offset=42, wall_ms=1, decided_by="ann")
 
@@ -85,7 +86,7 @@ def test_a_source_that_is_refused_may_be_skipped_without_an_open_transaction(to_
 
 
 def test_a_source_that_is_refused_may_be_skipped_to_its_cut_when_no_end_is_there_any_more() -> None:
-    known = replace(FACTS, status=REFUSED, open=(), newest_end=None)
+    known = replace(FACTS, status=REFUSED, open=(), ends=())
     assert plan_skip(known, 0x600, None).decision.to_lsn == 0x600
     with pytest.raises(InputError, match="0/601 is above it"):
         plan_skip(known, 0x601, None)
@@ -107,7 +108,7 @@ def test_what_was_read_with_a_fault_is_not_skipped_in_part(status: FrontierStatu
 
 @pytest.mark.parametrize("status", [REFUSED, None])
 def test_what_was_read_with_a_fault_is_skipped_as_a_whole(status: FrontierStatus | None) -> None:
-    known = replace(FACTS, status=status, open=(), newest_end=None)  # its ENDs are kept no longer
+    known = replace(FACTS, status=status, open=(), ends=())  # its ENDs are kept no longer
     plan = plan_skip(known, 0x780, FAULTY)
     assert plan.decision.to_lsn == 0x780
     assert "The source is refused: a.setting: wrong" in plan.lines
@@ -148,8 +149,8 @@ def test_a_refusal_is_in_force_until_it_is_lifted(records: list[LogRecord], in_f
     [
         (FACTS, 0x600, "the frontier is at 0/600"),
         (FACTS, 0x801, "the newest END seen is 0/800, 0/801 is above it"),
-        (replace(FACTS, newest_end=None), 0x701, "the newest END seen is 0/700"),
-        (replace(FACTS, newest_end=None, open=()), 0x700, "no END was seen"),
+        (replace(FACTS, ends=()), 0x701, "the newest END seen is 0/700"),
+        (replace(FACTS, ends=(), open=()), 0x700, "no END was seen"),
         (replace(FACTS, open=()), 0x700, "no transaction up to 0/700 has been open"),
         (replace(FACTS, kafka_error="refused"), 0x700, "refused"),
         (replace(FACTS, cut=None, status=None), 0x700, "nothing is known about inv"),

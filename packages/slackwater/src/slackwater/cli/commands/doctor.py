@@ -101,8 +101,8 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
         yield "newest commit", ago(cut.commit_ts_ms, facts.now_ms)
     else:
         yield "frontier", "no cut yet"
-    if facts.newest_end is not None:
-        end = facts.newest_end
+    end = facts.newest_end
+    if end is not None:
         yield (
             "newest END",
             f"{format_position(end.commit_lsn)}, committed {ago(end.commit_ts_ms, facts.now_ms)}",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from slackwater.cdc.report import UNDECIDED_SNAPSHOT
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
-from slackwater.cli.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts
+from slackwater.cli.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, partition_of
 from slackwater.control import ComponentKind, PipelineState, SourceSigns, fault_of_run, faults_of_source
 from slackwater.cuts import FrontierState
 from slackwater.protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
@@ -174,7 +174,7 @@ class _OpenCase:
     def __init__(self, transaction: OpenTransaction, facts: SourceFacts) -> None:
         self.transaction = transaction
         self.facts = facts
-        self.positions = {_partition(name): offsets[1] for name, offsets in transaction.places.items()}
+        self.positions = {partition_of(name): offsets[1] for name, offsets in transaction.places.items()}
         """Where the sidecar reads next, by partition."""
 
     @property
@@ -422,11 +422,6 @@ def _later_rows(case: _OpenCase) -> list[tuple[PartitionId, str]]:
         for partition, known, _ in case.partitions()
         if lsn is not None and known.newest_row_lsn is not None and known.newest_row_lsn > lsn
     ]
-
-
-def _partition(name: str) -> PartitionId:
-    topic, _, number = name.rpartition("/")
-    return topic, int(number)
 
 
 def _named(partition: PartitionId) -> str:

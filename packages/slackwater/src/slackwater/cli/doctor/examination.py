@@ -1,7 +1,7 @@
 """Collects the facts about a source from Kafka and Redis."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Message
 
 from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.envelope import End, decode_full_row, decode_transaction
-from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId, SourceFacts
+from slackwater.cli.doctor.facts import PartitionFacts, PartitionId, SourceFacts
 from slackwater.cli.pipelines import settled
 from slackwater.cli.topics import explained
 from slackwater.command.invocation import ANSWERS_WITHIN, redis_settings
@@ -30,7 +30,6 @@ from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import is_silence, is_transient, kafka_error
 from slackwater.protocol import (
     Clock,
-    Cut,
     Evidence,
     KafkaSettings,
     SourceTopics,
@@ -47,33 +46,18 @@ _TAIL = 20
 _TAIL_OF_TRANSACTIONS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaFacts:
-    """Everything that Kafka says about a source at one moment."""
-
-    data_topics: frozenset[str]
-    partitions: Mapping[PartitionId, PartitionFacts]
-    transactions: PartitionFacts | None
-    ends: tuple[EndFacts, ...]
-    """The last ENDs, in the order of the transaction topic."""
-
-
 class KafkaProbe:
     """Asks Kafka. Use it with ``with``; not thread-safe.
 
     Args:
         kafka: Where it is.
-        topics: Names of the source's topics.
         is_data_topic: Which topics hold rows of its tables.
     """
 
-    def __init__(
-        self, kafka: KafkaSettings, topics: SourceTopics, is_data_topic: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, kafka: KafkaSettings, is_data_topic: Callable[[str], bool]) -> None:
         seconds = ANSWERS_WITHIN.total_seconds()
         self._committed = TopicReader(kafka.client_config, seconds)
         self._all = TopicReader(kafka.client_config, seconds, is_committed=False)
-        self._topics = topics
         self._is_data_topic = is_data_topic
 
     def __enter__(self) -> "KafkaProbe":
@@ -85,27 +69,24 @@ class KafkaProbe:
         self._committed.close()
         self._all.close()
 
-    def ask(self, named: Collection[str] = ()) -> KafkaFacts:
-        """Asks where everything begins and ends now, and for the last ENDs.
-
-        Args:
-            named: Topics that hold rows of its tables, although their names do not show it.
+    def with_topics(self, facts: SourceFacts) -> SourceFacts:
+        """Adds where everything begins and ends now, and the last ENDs.
 
         Raises:
             UnavailableError: Kafka does not answer.
         """
         with explained("list topics"):
             known = self._committed.topics()
-        data = frozenset(topic for topic in known if topic in named or self._is_data_topic(topic))
+        data = (facts.named_topics & known.keys()).union(filter(self._is_data_topic, known))
         partitions = {(t, n): self._partition((t, n)) for t in sorted(data) for n in range(known[t])}
-        name = self._topics.transactions
-        transactions = self._partition((name, 0)) if name in known else None
-        return KafkaFacts(data, partitions, transactions, self._ends(transactions) if transactions else ())
-
-    def _ends(self, transactions: PartitionFacts) -> tuple[EndFacts, ...]:
-        partition = (self._topics.transactions, 0)
-        records = self._tails({partition: transactions}, _TAIL_OF_TRANSACTIONS).get(partition, [])
-        return tuple(end for record in records if (end := _end(record)) is not None)
+        facts = replace(facts, data_topics=data, partitions=partitions)
+        ends_in = (facts.topics.transactions, 0)
+        if ends_in[0] not in known:
+            return facts
+        transactions = self._partition(ends_in)
+        records = self._tails({ends_in: transactions}, _TAIL_OF_TRANSACTIONS)[ends_in]
+        ends = tuple((r.offset() or 0, end) for r in records if (end := _end(r.value())) is not None)
+        return replace(facts, transactions=transactions, ends=ends)
 
     def with_newest_rows(
         self, partitions: Mapping[PartitionId, PartitionFacts]
@@ -157,16 +138,13 @@ class KafkaProbe:
         return found
 
 
-def _end(message: Message) -> EndFacts | None:
+def _end(value: bytes | None) -> End | None:
     """Reads an END in JSON, with or without schema; returns None for anything else."""
     try:
-        end = decode_transaction(message.value() or b"")
+        found = decode_transaction(value or b"")
     except UndecodableRecordError:
         return None
-    if not isinstance(end, End):
-        return None
-    offset = message.offset() or 0
-    return EndFacts(offset=offset, xid=end.xid, commit_lsn=end.commit_lsn, commit_ts_ms=end.commit_ts_ms)
+    return found if isinstance(found, End) else None
 
 
 def _row_lsn(value: bytes | None) -> int | None:
@@ -221,7 +199,7 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
             store=store,
             log=log,
             pipelines=pipelines,
-            probe=lambda: KafkaProbe(kafka, topics, data_topics(followed)),
+            probe=lambda: KafkaProbe(kafka, data_topics(followed)),
             clock=SystemClock(),
         )
     finally:
@@ -243,33 +221,11 @@ def examine(sources: Sources) -> SourceFacts:
     try:
         with sources.probe() as probe:
             facts = _with_cut(sources, facts)
-            seen = probe.ask(_named_topics(facts))
-            facts = replace(
-                facts,
-                data_topics=seen.data_topics,
-                partitions=seen.partitions,
-                transactions=seen.transactions,
-            )
+            facts = probe.with_topics(facts)
             facts = _with_cut(sources, _compared(sources, _with_news(sources, facts)))
-            facts = replace(facts, newest_end=newest_end(seen.ends, facts.cut))
             return _with_tails(probe, _with_pipelines(sources, facts))
     except UnavailableError as error:
         return _with_news(sources, replace(facts, kafka_error=str(error)))
-
-
-def _named_topics(facts: SourceFacts) -> frozenset[str]:
-    """Returns the topics that the sidecar names: those of tables with dots in their names look like none."""
-    counted = (table for transaction in facts.open for table in transaction.expected)
-    return frozenset(facts.cut.end_offsets if facts.cut else ()).union(map(facts.topics.data, counted))
-
-
-def newest_end(ends: Sequence[EndFacts], cut: Cut | None) -> EndFacts | None:
-    """Finds the newest END of the cut's timeline; an END before the cut's last one may be of an earlier one.
-
-    The connector repeats ENDs behind newer ones, so the largest LSN counts.
-    """
-    behind = [end for end in ends if cut is None or end.offset >= cut.transaction_offset - 1]
-    return max(behind or ends[-1:], key=lambda end: end.commit_lsn, default=None)
 
 
 def _with_status(sources: Sources, facts: SourceFacts) -> SourceFacts:
@@ -313,26 +269,15 @@ def _is_outdated(sources: Sources, facts: SourceFacts) -> bool:
         return True
     if facts.kafka_error is not None:
         return False
-    positions = _positions(facts)
-    return any(
-        positions[p] < facts.partitions[p].stable_end for p in positions.keys() & facts.partitions.keys()
-    )
-
-
-def _positions(facts: SourceFacts) -> dict[PartitionId, int]:
-    result = {}
-    for transaction in facts.open:
-        for name, (_, position) in transaction.places.items():
-            topic, _, number = name.rpartition("/")
-            result[topic, int(number)] = position
-    return result
+    at, ends = facts.positions, facts.partitions
+    return any(at[partition] < ends[partition].stable_end for partition in at.keys() & ends.keys())
 
 
 def _with_tails(probe: KafkaProbe, facts: SourceFacts) -> SourceFacts:
     """Adds the last rows of the partitions of open transactions, and looks again whether anything hangs."""
     partitions: Mapping[PartitionId, PartitionFacts] = {
         partition: facts.partitions[partition]
-        for partition in sorted(_positions(facts))
+        for partition in sorted(facts.positions)
         if partition in facts.partitions
     }
     looked_at = probe.still_hanging(dict(list(partitions.items())[:_MANY_PARTITIONS]))

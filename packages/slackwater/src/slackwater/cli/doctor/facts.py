@@ -4,12 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from slackwater.cdc.envelope import End
 from slackwater.control import PipelineNode
 from slackwater.cuts import FrontierStatus
 from slackwater.protocol import Cut, Evidence, OpenTransaction, SourceTopics, format_position
 
 PartitionId = tuple[str, int]
 """Topic and partition."""
+
+
+def partition_of(name: str) -> PartitionId:
+    """Returns the partition that is meant by ``topic/partition``."""
+    topic, _, number = name.rpartition("/")
+    return topic, int(number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +36,6 @@ class PartitionFacts:
     def hangs(self) -> bool:
         """Whether records are held back by an open Kafka transaction."""
         return self.stable_end < self.end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndFacts:
-    """Describes an END in the transaction topic."""
-
-    offset: int
-    xid: int
-    commit_lsn: int
-    commit_ts_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +65,8 @@ class SourceFacts:
     """Topics of tables that exist."""
     transactions: PartitionFacts | None = None
     """The transaction topic; None: it does not exist."""
-    newest_end: EndFacts | None = None
-    """On the timeline that is followed, as far as the last records of the topic show."""
+    ends: tuple[tuple[int, End], ...] = ()
+    """The last ENDs with their offsets, in the order of the transaction topic."""
     partitions: Mapping[PartitionId, PartitionFacts] = field(default_factory=dict)
     """Partitions of data topics."""
     pipelines: tuple[PipelineNode, ...] = ()
@@ -83,6 +80,31 @@ class SourceFacts:
     def source(self) -> str:
         """The connector's ``topic.prefix``."""
         return self.topics.source
+
+    @property
+    def newest_end(self) -> End | None:
+        """The newest END of the cut's timeline; one before the cut's last may be of an earlier timeline.
+
+        The connector repeats ENDs behind newer ones, so the largest LSN counts.
+        """
+        first = self.cut.transaction_offset - 1 if self.cut else 0
+        behind = [end for offset, end in self.ends if offset >= first]
+        return max(behind or (end for _, end in self.ends[-1:]), key=lambda end: end.commit_lsn, default=None)
+
+    @property
+    def positions(self) -> dict[PartitionId, int]:
+        """Where the sidecar reads next in the partitions of open transactions."""
+        return {
+            partition_of(name): position
+            for transaction in self.open
+            for name, (_, position) in transaction.places.items()
+        }
+
+    @property
+    def named_topics(self) -> frozenset[str]:
+        """Topics that the sidecar names: those of tables with dots in their names look like none."""
+        counted = (table for transaction in self.open for table in transaction.expected)
+        return frozenset(self.cut.end_offsets if self.cut else ()).union(map(self.topics.data, counted))
 
     @property
     def is_known(self) -> bool:
@@ -263,6 +285,5 @@ def _awaited(transaction: OpenTransaction, facts: SourceFacts) -> AwaitedTransac
 
 def end_of(name: str, facts: SourceFacts) -> int | None:
     """Returns where readers of committed records stop in ``topic/partition``; None: it is not known."""
-    topic, _, number = name.rpartition("/")
-    known = facts.partitions.get((topic, int(number)))
+    known = facts.partitions.get(partition_of(name))
     return None if known is None else known.stable_end
