@@ -1,12 +1,12 @@
 """``slackwater connector``."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import click
+import msgspec
 import orjson
-from msgspec.structs import replace
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
@@ -73,26 +73,35 @@ class ConnectorPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseFacts:
     """What a database has of a plan."""
 
-    wal_level: str
-    has_user: bool
-    may_replicate: bool
+    wal_level: str = _LOGICAL
+    may_replicate: bool | None = None
+    """Whether the user may; None: there is no such role."""
     unreadable: tuple[str, ...]
     """Tables that the user may not read."""
     closed_schemas: tuple[str, ...]
     """Schemas that the user may not use."""
-    publication: bool | None
+    publication: bool | None = None
     """Whether it publishes via the roots of partitioned tables; None: there is none."""
-    published: tuple[str, ...] | None
-    """Its tables; None: all tables."""
-    lacks_operations: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    """Tables that the publication lacks."""
+    lacks_operations: tuple[str, ...] = ()
     """Kinds of changes that it does not publish."""
-    nameless: tuple[str, ...]
+    nameless: tuple[str, ...] = ()
     """Tables without a primary key whose replica identity is not FULL."""
 
+    @classmethod
+    def nothing(cls, plan: ConnectorPlan) -> "DatabaseFacts":
+        """Returns the facts of a database that has only the tables."""
+        schemas = tuple(dict.fromkeys(table.partition(".")[0] for table in plan.tables))
+        return cls(unreadable=plan.tables, closed_schemas=schemas)
+
+
+Need = tuple[Finding, list[sql.Composed]]
+"""Something that a connector needs of its database, and the statements that give what is lacking of it."""
 
 _ROLE = "SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s"
 _UNREADABLE = """
@@ -134,27 +143,28 @@ def read_facts(connection: Database, plan: ConnectorPlan) -> DatabaseFacts:
     role = connection.execute(_ROLE, [plan.user]).fetchone()
     tables = [quoted_table(table) for table in plan.tables]
     by_regclass = dict(zip(tables, plan.tables, strict=True))
-    unreadable: tuple[str, ...] = plan.tables
-    closed: tuple[str, ...] = tuple(dict.fromkeys(table.partition(".")[0] for table in plan.tables))
-    if role is not None:
-        unreadable = tuple(by_regclass[name] for name in column(_UNREADABLE, tables, plan.user))
-        closed = column(_CLOSED, tables, plan.user)
-    publication = connection.execute(_PUBLICATION, [plan.publication]).fetchone()
-    has_all = publication is not None and publication[1]
-    return DatabaseFacts(
+    facts = replace(
+        DatabaseFacts.nothing(plan),
         wal_level=column("SELECT current_setting('wal_level')")[0],
-        has_user=role is not None,
-        may_replicate=role is not None and bool(role[0]),
-        unreadable=unreadable,
-        closed_schemas=closed,
-        publication=None if publication is None else bool(publication[0]),
-        published=None if has_all else column(_PUBLISHED, plan.publication),
-        lacks_operations=tuple(
-            name
-            for name, has in zip(_OPERATIONS, (publication or (None,) * 6)[2:], strict=True)
-            if has is False
-        ),
         nameless=tuple(by_regclass[name] for name in column(_NAMELESS, tables)),
+    )
+    if role is not None:
+        facts = replace(
+            facts,
+            may_replicate=bool(role[0]),
+            unreadable=tuple(by_regclass[name] for name in column(_UNREADABLE, tables, plan.user)),
+            closed_schemas=column(_CLOSED, tables, plan.user),
+        )
+    publication = connection.execute(_PUBLICATION, [plan.publication]).fetchone()
+    if publication is None:
+        return facts
+    via_root, has_all, *operations = publication
+    published = plan.tables if has_all else column(_PUBLISHED, plan.publication)
+    return replace(
+        facts,
+        publication=via_root,
+        missing=tuple(table for table in plan.tables if table not in published),
+        lacks_operations=tuple(n for n, has in zip(_OPERATIONS, operations, strict=True) if not has),
     )
 
 
@@ -166,7 +176,7 @@ def captured_findings(connection: Database, plan: ConnectorPlan) -> Iterator[Fin
     tables = read_tables(connection, plan.tables, plan.publication, plan.user)
     for table in tables.values():
         # What the publication lacks as a whole is a finding about the publication.
-        for fault in faults_of_table(replace(table, is_published=True, lacks=())):
+        for fault in faults_of_table(msgspec.structs.replace(table, is_published=True, lacks=())):
             yield Finding(f"table {table.name}", Verdict.PROBLEM, fault.text, fault.hint)
 
 
@@ -180,105 +190,88 @@ def refuse_shared_topics(plan: ConnectorPlan) -> None:
         raise InputError(f"table {fault.table}: {fault.text}", fault.hint)
 
 
-def database_findings(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Finding]:
-    """Yields what the database has, and what it lacks."""
-    apply = "`slackwater connector apply` fixes this, `slackwater connector print` shows how"
-    if facts.wal_level == _LOGICAL:
-        yield Finding("wal_level", Verdict.OK, _LOGICAL)
-    else:
-        hint = "set wal_level = logical in postgresql.conf (rds.logical_replication = 1 in RDS) and restart"
-        yield Finding(
-            "wal_level", Verdict.PROBLEM, f"{facts.wal_level}: logical decoding is not possible", hint
-        )
-    if not facts.has_user:
-        yield Finding(f"user {plan.user}", Verdict.PROBLEM, "the role does not exist", apply)
-    elif not facts.may_replicate:
-        yield Finding(
-            f"user {plan.user}", Verdict.PROBLEM, "it does not have the REPLICATION attribute", apply
-        )
-    else:
-        yield Finding(f"user {plan.user}", Verdict.OK, "it has the REPLICATION attribute")
-    if facts.unreadable or facts.closed_schemas:
-        parts = [*(f"schema {name}" for name in facts.closed_schemas), *facts.unreadable]
-        text = f"{plan.user} cannot read {', '.join(parts)}, so the snapshot would fail"
-        yield Finding("privileges", Verdict.PROBLEM, text, apply)
-    else:
-        count = "the table" if len(plan.tables) == 1 else f"all {len(plan.tables)} tables"
-        yield Finding("privileges", Verdict.OK, f"{plan.user} can read {count}")
-    yield from _publication_findings(plan, facts, apply)
-    if facts.nameless:
-        text = f"{', '.join(facts.nameless)}: no primary key, so PostgreSQL refuses updates and deletes"
-        hint = "give them a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
-        yield Finding("replica identity", Verdict.PROBLEM, text, hint)
-
-
-def _publication_findings(plan: ConnectorPlan, facts: DatabaseFacts, apply: str) -> Iterator[Finding]:
-    subject = f"publication {plan.publication}"
-    if facts.publication is None:
-        yield Finding(subject, Verdict.PROBLEM, "it does not exist", apply)
-        return
-    problems = []
-    if not facts.publication:
-        problems.append(
-            "publish_via_partition_root is off, so changes of partitioned tables are published "
-            "under the partitions' names"
-        )
-    if facts.lacks_operations:
-        problems.append(f"it does not publish {', '.join(facts.lacks_operations)}")
-    missing = _missing(plan.tables, facts.published)
-    if missing:
-        problems.append(f"it does not contain {', '.join(missing)}")
-    for problem in problems:
-        yield Finding(subject, Verdict.PROBLEM, problem, apply)
-    if not problems:
-        yield Finding(subject, Verdict.OK, "it contains the tables and publishes via the partition root")
-
-
-def all_statements(plan: ConnectorPlan) -> Iterator[sql.Composed]:
-    """Yields what a database needs that has nothing of the plan yet."""
-    schemas = tuple(dict.fromkeys(table.partition(".")[0] for table in plan.tables))
-    nothing = DatabaseFacts(_LOGICAL, False, False, plan.tables, schemas, None, (), (), ())
-    return missing_statements(plan, nothing, None)
-
-
-def missing_statements(
-    plan: ConnectorPlan, facts: DatabaseFacts, password: str | None
-) -> Iterator[sql.Composed]:
-    """Yields the statements that give a database what it lacks.
+def needs(plan: ConnectorPlan, facts: DatabaseFacts, password: str = HIDDEN) -> Iterator[Need]:
+    """Yields what the connector needs, and how a database gets what it lacks.
 
     Args:
         plan: The connector.
         facts: Of the database.
-        password: Of the user, if it has to be made; None: a placeholder.
+        password: Of the user, if it has to be made.
     """
-    user, publication = sql.Identifier(plan.user), sql.Identifier(plan.publication)
-    if not facts.has_user:
-        yield sql.SQL("CREATE ROLE {} LOGIN REPLICATION PASSWORD {}").format(
-            user, sql.Literal(HIDDEN if password is None else password)
-        )
+    user, role = sql.Identifier(plan.user), f"user {plan.user}"
+    if facts.wal_level == _LOGICAL:
+        yield Finding("wal_level", Verdict.OK, _LOGICAL), []
+    else:
+        text = f"{facts.wal_level}: logical decoding is not possible"
+        hint = "set wal_level = logical in postgresql.conf (rds.logical_replication = 1 in RDS) and restart"
+        yield Finding("wal_level", Verdict.PROBLEM, text, hint), []
+    if facts.may_replicate is None:
+        made = sql.SQL("CREATE ROLE {} LOGIN REPLICATION PASSWORD {}").format(user, sql.Literal(password))
+        yield _lacking(role, "the role does not exist", made)
     elif not facts.may_replicate:
-        yield sql.SQL("ALTER ROLE {} REPLICATION").format(user)
-    for schema in facts.closed_schemas:
-        yield sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), user)
+        changed = sql.SQL("ALTER ROLE {} REPLICATION").format(user)
+        yield _lacking(role, "it does not have the REPLICATION attribute", changed)
+    else:
+        yield Finding(role, Verdict.OK, "it has the REPLICATION attribute"), []
+    grants = [
+        sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), user)
+        for schema in facts.closed_schemas
+    ]
     if facts.unreadable:
-        yield sql.SQL("GRANT SELECT ON {} TO {}").format(_list(facts.unreadable), user)
+        grants.append(sql.SQL("GRANT SELECT ON {} TO {}").format(_list(facts.unreadable), user))
+    if grants:
+        closed = ", ".join([*(f"schema {name}" for name in facts.closed_schemas), *facts.unreadable])
+        yield _lacking("privileges", f"{plan.user} cannot read {closed}, so the snapshot would fail", *grants)
+    else:
+        count = "the table" if len(plan.tables) == 1 else f"all {len(plan.tables)} tables"
+        yield Finding("privileges", Verdict.OK, f"{plan.user} can read {count}"), []
+    yield from _publication_needs(plan, facts)
+    if facts.nameless:
+        text = f"{', '.join(facts.nameless)}: no primary key, so PostgreSQL refuses updates and deletes"
+        hint = "give them a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
+        yield Finding("replica identity", Verdict.PROBLEM, text, hint), []
+
+
+def _publication_needs(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Need]:
+    name, subject = sql.Identifier(plan.publication), f"publication {plan.publication}"
     if facts.publication is None:
-        yield sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)").format(
-            publication, _list(plan.tables)
-        )
+        made = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)")
+        yield _lacking(subject, "it does not exist", made.format(name, _list(plan.tables)))
         return
-    if not facts.publication or facts.lacks_operations:
-        yield sql.SQL(
-            "ALTER PUBLICATION {} SET (publish = 'insert, update, delete, truncate', "
-            "publish_via_partition_root = true)"
-        ).format(publication)
-    missing = _missing(plan.tables, facts.published)
-    if missing:
-        yield sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, _list(missing))
+    changed = sql.SQL(
+        "ALTER PUBLICATION {} SET (publish = 'insert, update, delete, truncate', "
+        "publish_via_partition_root = true)"
+    ).format(name)
+    if not facts.publication:
+        text = (
+            "publish_via_partition_root is off, so changes of partitioned tables are published "
+            "under the partitions' names"
+        )
+        yield _lacking(subject, text, changed)
+    if facts.lacks_operations:
+        text = f"it does not publish {', '.join(facts.lacks_operations)}"
+        yield _lacking(subject, text, *([changed] if facts.publication else []))
+    if facts.missing:
+        added = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, _list(facts.missing))
+        yield _lacking(subject, f"it does not contain {', '.join(facts.missing)}", added)
+    if facts.publication and not (facts.lacks_operations or facts.missing):
+        yield Finding(subject, Verdict.OK, "it contains the tables and publishes via the partition root"), []
 
 
-def _missing(tables: Iterable[str], published: Collection[str] | None) -> tuple[str, ...]:
-    return () if published is None else tuple(table for table in tables if table not in published)
+def _lacking(subject: str, text: str, *statements: sql.Composed) -> Need:
+    hint = "`slackwater connector apply` fixes this, `slackwater connector print` shows how"
+    return Finding(subject, Verdict.PROBLEM, text, hint), list(statements)
+
+
+def _findings(connection: Database, plan: ConnectorPlan) -> list[Finding]:
+    """Returns what the database has and lacks, and why topics cannot have all rows of their tables."""
+    found = [finding for finding, _ in needs(plan, read_facts(connection, plan))]
+    return [*found, *captured_findings(connection, plan)]
+
+
+def _statements(plan: ConnectorPlan, facts: DatabaseFacts, password: str = HIDDEN) -> list[sql.Composed]:
+    """Returns what gives a database what it lacks."""
+    return [statement for _, statements in needs(plan, facts, password) for statement in statements]
 
 
 def _list(tables: Sequence[str]) -> sql.Composed:
@@ -354,7 +347,7 @@ def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...]
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
         click.echo("-- In the database, as its owner or a superuser; wal_level has to be logical:\n")
-        for statement in all_statements(plan):
+        for statement in _statements(plan, DatabaseFacts.nothing(plan)):
             click.echo(f"{statement.as_string(connection)};")
     click.echo(f"\n-- For Kafka Connect: PUT /connectors/{plan.source}/config\n")
     click.echo(orjson.dumps(plan.properties(HIDDEN), option=orjson.OPT_INDENT_2))
@@ -379,10 +372,7 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
     settings, output = start_command(ctx), Output()
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
-        findings = [
-            *database_findings(plan, read_facts(connection, plan)),
-            *captured_findings(connection, plan),
-        ]
+        findings = _findings(connection, plan)
     if settings.connect.url is not None:
         findings += _connect_findings(settings.connect.url, plan, settings)
     elif settings.connect.properties:
@@ -412,19 +402,16 @@ def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
         facts = read_facts(connection, plan)
-        if not facts.has_user:
+        if facts.may_replicate is None:
             required(
                 password, "connect.database_password", "of the user to make", "--connect-database-password"
             )
-        shown = list(missing_statements(plan, facts, None))
-        for statement, masked in zip(missing_statements(plan, facts, password), shown, strict=True):
+        made, shown = _statements(plan, facts, password or ""), _statements(plan, facts)
+        for statement, masked in zip(made, shown, strict=True):
             output.line(f"{masked.as_string(connection)};")
             connection.execute(statement)
         connection.commit()
-        left = [
-            *database_findings(plan, read_facts(connection, plan)),
-            *captured_findings(connection, plan),
-        ]
+        left = _findings(connection, plan)
     if settings.connect.url is not None:
         ConnectRest(settings.connect.url).configure(plan.source, plan.properties(password or ""))
         output.line(f"PUT {settings.connect.url}/connectors/{plan.source}/config")
