@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from slackwater.cdc.avro import ToJson
+    from slackwater.cdc.envelope import Change
     from slackwater.cdc.records.record import Record
 
 ROW_SCHEMA: Final = (
@@ -67,9 +68,7 @@ class RowWriter:
             self._source,
             change.table,
             change.op,
-            _text(message, self._key(message)),
-            _text(message, change.before),
-            _text(message, change.after),
+            *self._images(message, change),
             change.xid,
             commit_lsn,
             change.commit_ts_ms * 1000,
@@ -77,6 +76,11 @@ class RowWriter:
             span.partition,
             message.offset(),
         )
+
+    def _images(self, message: "Record", change: "Change") -> tuple[Any, ...]:
+        """Returns the values of the columns from the key to the new row."""
+        key = self._key(message)
+        return _text(message, key), _text(message, change.before), _text(message, change.after)
 
     def _key(self, message: "Record") -> bytes | None:
         key = message.key()

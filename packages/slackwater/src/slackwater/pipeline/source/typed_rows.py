@@ -34,9 +34,9 @@ from pyspark.sql.types import (
 
 from slackwater.cdc import BadInputError
 from slackwater.cdc.connector import foreign_change
-from slackwater.cdc.records.batch import OffsetSpan
-from slackwater.cdc.records.changes import BatchChanges, Located
-from slackwater.cdc.records.record import bad_input
+from slackwater.cdc.envelope import Change
+from slackwater.cdc.records.changes import BatchChanges
+from slackwater.cdc.records.record import Record, bad_input
 from slackwater.pipeline.source.rows import NULL, RowWriter, arrow_array
 from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, Table
@@ -269,41 +269,26 @@ class TypedRowWriter(RowWriter):
     def __init__(self, source: str, typed: TypedTable, schema: StructType, changes: BatchChanges) -> None:
         super().__init__(source, schema, changes)
         self._typed = typed
-        self._images: dict[bytes | None, RowImages] = {None: RowImages(typed)}
+        self._by_schema: dict[bytes | None, RowImages] = {None: RowImages(typed)}
         """By the Connect schemas of records; None: those without one."""
-        self._has_key = bool(typed.table.primary_key)
 
-    def _row(self, span: OffsetSpan, located: Located) -> tuple[Any, ...]:
-        message, change, commit_lsn = located
+    def _images(self, message: Record, change: Change) -> tuple[Any, ...]:
         if self._typed.takes_only_own and not change.is_own:
             raise bad_input(message, foreign_change(change.table))
         try:
-            key, *images = self._images_of(change.schema).typed(
-                change.op, _image(change.before), _image(change.after)
-            )
+            images = self._of_schema(change.schema)
+            values = images.typed(change.op, _image(change.before), _image(change.after))
         except InputError as error:
             raise bad_input(message, str(error)) from error
-        return (
-            self._source,
-            change.table,
-            change.op,
-            *((key,) if self._has_key else ()),
-            *images,
-            change.xid,
-            commit_lsn,
-            change.commit_ts_ms * 1000,
-            change.total_order or None,
-            span.partition,
-            message.offset(),
-        )
+        return values if self._typed.table.primary_key else values[1:]
 
-    def _images_of(self, schema: bytes | None) -> RowImages:
-        images = self._images.get(schema)
+    def _of_schema(self, schema: bytes | None) -> RowImages:
+        images = self._by_schema.get(schema)
         if images is None:
             table = self._typed.table
             columns = tuple(columns_in_forms(table, table.columns, schema or b""))
             images = RowImages(replace(self._typed, table=replace(table, columns=columns)))
-            self._images[schema] = images
+            self._by_schema[schema] = images
         return images
 
 
