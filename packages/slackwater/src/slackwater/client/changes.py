@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slackwater.cdc import Change
-from slackwater.cdc.avro import ToJson
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
+from slackwater.cdc.records.changes import BatchChanges, SnapshotPlaces, find_keyless, find_places
+from slackwater.cdc.records.keyless import KeylessRows
 from slackwater.cdc.records.record import Record
+from slackwater.client.inputs import ChangeTopics
 from slackwater.client.queues import PartitionQueues, size_of
 from slackwater.client.shares import Share, select
 from slackwater.client.transaction import Commit, LanePosition, Piece, Place
@@ -19,40 +20,12 @@ from slackwater.protocol import (
     CommittedTransaction,
     Cut,
     PublishedCut,
-    SourceTopics,
     StateError,
 )
 from slackwater.protocol.keys import cut_log_topic
 
 _ENOUGH = 4
 """Cuts that are known in advance; each may list ten thousand transactions."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRules:
-    """Which records of which topics are changes that count."""
-
-    source: str
-    """The connector's ``topic.prefix``."""
-    tables: tuple[str, ...]
-    """As ``schema.table``."""
-    topics: SourceTopics
-    to_json: ToJson | None = None
-    """Makes JSON of values; None: they are JSON."""
-
-    @property
-    def data_topics(self) -> tuple[str, ...]:
-        """The topics of the tables."""
-        return tuple(dict.fromkeys(self.topics.data(table) for table in self.tables))
-
-    def places_of(self, cut: Cut, lane: int | None) -> dict[Place, int]:
-        """Returns the partitions that a cut names, each with its end; with a lane those of that number."""
-        return {
-            (topic, partition): end
-            for topic in self.data_topics
-            for partition, end in enumerate(cut.end_offsets.get(topic, ()))
-            if lane is None or partition == lane
-        }
 
 
 class Located(NamedTuple):
@@ -93,7 +66,7 @@ class _Group:
     """Partitions whose transactions come in one order.
 
     Args:
-        rules: Which records count.
+        inputs: Which records count.
         share: How members share the work.
         queues: Of all groups.
         lanes: The positions of the group's lanes.
@@ -103,18 +76,18 @@ class _Group:
 
     def __init__(
         self,
-        rules: ChangeRules,
+        inputs: ChangeTopics,
         share: Share,
         queues: PartitionQueues,
         lanes: Mapping[int, LanePosition],
         base: Cut | None,
     ) -> None:
-        self._rules, self._share, self._queues = rules, share, queues
+        self._inputs, self._share, self._queues = inputs, share, queues
         self._lane = next(iter(lanes)) if share.is_by_partition else None
         self._done = {lane: position.done or CommitPosition(0, 0) for lane, position in sorted(lanes.items())}
         self._newest_done = max(self._done.values())
         self._reached = min(self._done.values())
-        self._offsets = {} if base is None else rules.places_of(base, self._lane)
+        self._offsets = {} if base is None else inputs.places_of(base, self._lane)
         self.cuts: deque[PublishedCut] = deque()
         self._front: _Front | None = None
         self.held = 0
@@ -163,13 +136,13 @@ class _Group:
             if cut.position <= self._reached:
                 continue
             if cut.previous_lsn > self._reached.lsn:
-                raise _hole(self._rules.source, self._reached, published)
+                raise _hole(self._inputs.source, self._reached, published)
             self._front = self._front_of(published)
             return self._front
         return None
 
     def _front_of(self, published: PublishedCut) -> _Front:
-        cut, rules = published.cut, self._rules
+        cut, inputs = published.cut, self._inputs
         transactions = deque(t for t in cut.transactions if t.commit_lsn > self._reached.lsn)
         lsns = {t.commit_lsn for t in transactions}
         task = BatchTask(
@@ -184,16 +157,26 @@ class _Group:
         )
         is_plain = not (task.repeated or task.needs_look_ahead)
         changes = self._changes(task) if is_plain else None
-        ends = rules.places_of(cut, self._lane)
+        ends = inputs.places_of(cut, self._lane)
         for place, end in ends.items():
             start = self._offsets.get(place, 0)
             if start < end:
                 self._queues.start(place, start).take_below(start)
         return _Front(published, ends, transactions, task, changes)
 
-    def _changes(self, task: BatchTask) -> BatchChanges:
-        rules = self._rules
-        return BatchChanges(task, rules.source, rules.tables, topics=rules.topics, to_json=rules.to_json)
+    def _changes(
+        self, task: BatchTask, places: SnapshotPlaces | None = None, keyless: KeylessRows | None = None
+    ) -> BatchChanges:
+        inputs = self._inputs
+        return BatchChanges(
+            task,
+            inputs.source,
+            inputs.tables,
+            places,
+            keyless=keyless,
+            topics=inputs.topics,
+            to_json=inputs.to_json,
+        )
 
     def _unread(self, front: _Front) -> list[Place]:
         found = []
@@ -226,28 +209,16 @@ class _Group:
 
     def _locate_together(self, front: _Front, portions: list[tuple[OffsetSpan, list[Record]]]) -> None:
         """Finds changes of which some are repeated, or rows of snapshots whose place others decide."""
-        rules, task = self._rules, front.task
-        kinds = {"topics": rules.topics, "to_json": rules.to_json}
+        inputs, task = self._inputs, front.task
+        source, tables, topics, to_json = inputs.source, inputs.tables, inputs.topics, inputs.to_json
         places = keyless = None
         if task.needs_look_ahead:
-            places = find_places(task, rules.source, rules.tables, portions, **kinds)  # type: ignore[arg-type]
+            places = find_places(task, source, tables, portions, topics=topics, to_json=to_json)
         if task.repeated and task.has_whole_topics:
             keyless = find_keyless(
-                task,
-                rules.source,
-                rules.tables,
-                portions,
-                places=places,
-                **kinds,  # type: ignore[arg-type]
+                task, source, tables, portions, places=places, topics=topics, to_json=to_json
             )
-        changes = BatchChanges(
-            task,
-            rules.source,
-            rules.tables,
-            places,
-            keyless=keyless,
-            **kinds,  # type: ignore[arg-type]
-        )
+        changes = self._changes(task, places, keyless)
         front.by_lsn = {}
         for span, records in portions:
             for record, change, lsn in changes.find(span, records):
@@ -349,7 +320,7 @@ class ChangeMerge:
     is read. Only a cut with repeated records or rows of ad hoc snapshots is always held.
 
     Args:
-        rules: Which records count.
+        inputs: Which records count.
         share: How members share the work.
         max_bytes: See :class:`PartitionQueues`.
         lanes: The lanes of this member, and their positions.
@@ -359,7 +330,7 @@ class ChangeMerge:
 
     def __init__(
         self,
-        rules: ChangeRules,
+        inputs: ChangeTopics,
         share: Share,
         max_bytes: int,
         lanes: Mapping[int, LanePosition],
@@ -368,7 +339,7 @@ class ChangeMerge:
         self.queues = PartitionQueues(max_bytes)
         groups = [{lane: at} for lane, at in lanes.items()] if share.is_by_partition else [dict(lanes)]
         self._groups = [
-            _Group(rules, share, self.queues, group, _oldest([base[lane] for lane in group]))
+            _Group(inputs, share, self.queues, group, _oldest([base[lane] for lane in group]))
             for group in groups
             if group
         ]

@@ -93,7 +93,7 @@ def compare_views(
 
     def look() -> tuple[CommitPosition, DocumentComparison] | StateNotKeptError:
         try:
-            _, at = newest_common({old.output: [old.name], new.output: [new.name]})
+            at = newest_common({old.output: [old.name], new.output: [new.name]}).position
             here, there = (_documents(each, at) for each in (old, new))
         except StateNotKeptError as error:
             return error

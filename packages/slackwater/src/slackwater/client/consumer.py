@@ -11,7 +11,8 @@ from confluent_kafka import TopicPartition
 from slackwater.client.broker import Broker, Stored
 from slackwater.client.errors import TransactionLostError
 from slackwater.client.feeds import Merge
-from slackwater.client.inputs import Inputs, check_share
+from slackwater.client.followed import feed_of
+from slackwater.client.inputs import Inputs, check_inputs
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.shares import Everything, Share
 from slackwater.client.transaction import LanePosition, Piece, Place, Transaction
@@ -87,14 +88,14 @@ class TransactionalConsumer:
     ) -> None:
         self._inputs, self._share = inputs, share or Everything()
         self._settings, self._clock = settings or ConsumerSettings(), clock or SystemClock()
-        check_share(inputs, self._share)
+        check_inputs(inputs, self._share)
         max_bytes = self._settings.max_bytes
         if max_bytes <= 0:
             raise ConfigError(f"max_bytes is {max_bytes}", "expected a positive number")
         broker = KafkaBroker(kafka, group, max_bytes) if isinstance(kafka, KafkaSettings) else kafka
         self._position_of = positions
         self._topic, lanes = self._share.ownership(group, inputs.log)
-        self._feed = inputs.connect(broker, self._share, max_bytes, self._clock)
+        self._feed = feed_of(inputs, broker, self._share, max_bytes, self._clock)
         self._reader = broker.reader()
         if lanes is not None:
             broker.ensure_topic(self._topic, lanes, exactly=True)

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.client.broker import Stored
-from slackwater.client.changes import ChangeMerge, ChangeRules
+from slackwater.client.changes import ChangeMerge
+from slackwater.client.inputs import ChangeTopics
 from slackwater.client.log import Log
 from slackwater.client.outputs import OutputMerge
 from slackwater.client.queues import PartitionQueues
@@ -152,8 +153,8 @@ class ChangeFeed:
     Reading raises :class:`StateError` while the newest cut names a table without a complete snapshot.
     """
 
-    def __init__(self, rules: ChangeRules, share: Share, max_bytes: int, log: Log[PublishedCut]) -> None:
-        self._rules, self._share, self._max_bytes, self._log = rules, share, max_bytes, log
+    def __init__(self, inputs: ChangeTopics, share: Share, max_bytes: int, log: Log[PublishedCut]) -> None:
+        self._inputs, self._share, self._max_bytes, self._log = inputs, share, max_bytes, log
         self._judged = 0
         """Cuts below this offset of the log are not newer than one that names none of the tables."""
 
@@ -161,7 +162,7 @@ class ChangeFeed:
         """See the protocol."""
         base = {position: self._base(position) for position in set(lanes.values())}
         cuts = {lane: None if (at := base[p]) is None else at.cut for lane, p in lanes.items()}
-        self._merge = ChangeMerge(self._rules, self._share, self._max_bytes, lanes, cuts)
+        self._merge = ChangeMerge(self._inputs, self._share, self._max_bytes, lanes, cuts)
         self._check_snapshots()
         first = min(0 if at is None else at.log_offset + 1 for at in base.values())
         self._log.check(first)  # a log that has lost the cut of a position does not begin at 0
@@ -196,7 +197,7 @@ class ChangeFeed:
         """See the protocol."""
 
         def is_below(found: PublishedCut) -> bool:
-            ends = self._rules.places_of(found.cut, lane)
+            ends = self._inputs.places_of(found.cut, lane)
             return all(end <= offsets.get(place, 0) for place, end in ends.items())
 
         newest = self._newest(self._log.bounds()[1], is_below)
@@ -220,7 +221,7 @@ class ChangeFeed:
             return
         missing = self._without_snapshot(newest)
         if missing:
-            source = self._rules.source
+            source = self._inputs.source
             hint = f"{SNAPSHOT_HINT}; `slackwater status --source {source}` says what is lacking"
             problem = (
                 f"source {source!r}: no complete snapshot contains the tables of {', '.join(missing)}, so "
@@ -230,7 +231,7 @@ class ChangeFeed:
         self._judged = newest.log_offset + 1
 
     def _without_snapshot(self, published: PublishedCut) -> list[str]:
-        return [topic for topic in self._rules.data_topics if topic in published.cut.without_snapshot]
+        return [topic for topic in self._inputs.data_topics if topic in published.cut.without_snapshot]
 
     def _base(self, position: LanePosition) -> PublishedCut | None:
         """Finds the newest cut that a position has passed; None: the log has none, or has lost it."""

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker, Stored
-from slackwater.client.feeds import Merge, OutputFeed
-from slackwater.client.log import Log, commit_log
+from slackwater.client.feeds import ChangeFeed, Feed, Merge, OutputFeed
+from slackwater.client.inputs import ChangeTopics, Inputs, OutputTopics
+from slackwater.client.log import Log, commit_log, cut_log
 from slackwater.client.readers import never_switched
 from slackwater.client.shares import Share
 from slackwater.client.transaction import LanePosition, Piece, Place
@@ -211,6 +212,19 @@ class FollowedFeed:
             log = commit_log(self._broker, commit_topic(topics[0]), self._clock)
             self._feeds[revision] = OutputFeed(topics, self._share, self._max_bytes, log)
         return self._feeds[revision]
+
+
+def feed_of(inputs: Inputs, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
+    """Returns the feed that reads inputs.
+
+    Raises:
+        ConfigError: Readers of the pipeline were never switched.
+    """
+    if isinstance(inputs, ChangeTopics):
+        return ChangeFeed(inputs, share, max_bytes, cut_log(broker, inputs.source, clock))
+    if isinstance(inputs, OutputTopics):
+        return OutputFeed(inputs.topics, share, max_bytes, commit_log(broker, inputs.log, clock))
+    return FollowedFeed(broker, inputs.pipeline, inputs.views, share, max_bytes, clock)
 
 
 class _FollowedMerge:

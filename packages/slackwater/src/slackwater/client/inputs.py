@@ -1,16 +1,12 @@
-"""What a consumer can read: outputs of a pipeline, or Debezium's own topics."""
+"""What a consumer can read: outputs of a pipeline, or Debezium's own topics. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackwater.cdc.avro import ToJson
-from slackwater.client.broker import Broker
-from slackwater.client.changes import ChangeRules
-from slackwater.client.feeds import ChangeFeed, Feed, OutputFeed
-from slackwater.client.followed import FollowedFeed
-from slackwater.client.log import commit_log, cut_log
 from slackwater.client.shares import ByPartition, Share
-from slackwater.protocol import Clock, ConfigError, SourceTopics
+from slackwater.client.transaction import Place
+from slackwater.protocol import ConfigError, Cut, SourceTopics
 from slackwater.protocol.keys import commit_topic, cut_log_topic, readers_topic
 
 
@@ -43,10 +39,6 @@ class OutputTopics:
         """The topics with the records."""
         return self.topics
 
-    def connect(self, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
-        """Returns the feed that reads these topics."""
-        return OutputFeed(self.topics, share, max_bytes, commit_log(broker, self.log, clock))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeTopics:
@@ -67,24 +59,24 @@ class ChangeTopics:
         return cut_log_topic(self.source)
 
     @property
-    def rules(self) -> ChangeRules:
-        """Which records count."""
-        return ChangeRules(self.source, self.tables, SourceTopics(self.source, self.routed), self.to_json)
+    def topics(self) -> SourceTopics:
+        """All topics of the connector."""
+        return SourceTopics(self.source, self.routed)
 
     @property
     def data_topics(self) -> tuple[str, ...]:
         """The topics with the records."""
-        return self.rules.data_topics
+        topics = self.topics
+        return tuple(dict.fromkeys(topics.data(table) for table in self.tables))
 
-    def connect(self, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
-        """Returns the feed that reads these topics.
-
-        Raises:
-            ConfigError: No table was given.
-        """
-        if not self.tables:
-            raise ConfigError(f"no table of source {self.source} was given", "name at least one table")
-        return ChangeFeed(self.rules, share, max_bytes, cut_log(broker, self.source, clock))
+    def places_of(self, cut: Cut, lane: int | None) -> dict[Place, int]:
+        """Returns the partitions that a cut names, each with its end; with a lane those of that number."""
+        return {
+            (topic, partition): end
+            for topic in self.data_topics
+            for partition, end in enumerate(cut.end_offsets.get(topic, ()))
+            if lane is None or partition == lane
+        }
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -119,24 +111,18 @@ class PipelineViews:
         """Empty, because the topics with the records differ between revisions."""
         return ()
 
-    def connect(self, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
-        """Returns the feed that reads these views.
-
-        Raises:
-            ConfigError: Readers of the pipeline were never switched.
-        """
-        return FollowedFeed(broker, self.pipeline, self.views, share, max_bytes, clock)
-
 
 Inputs = OutputTopics | ChangeTopics | PipelineViews
 
 
-def check_share(inputs: Inputs, share: Share) -> None:
-    """Checks that work which is shared by partition is shared by the partitions of the topics that are read.
+def check_inputs(inputs: Inputs, share: Share) -> None:
+    """Checks that inputs can be read, and shared.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: No table is named, or work is shared by the partitions of other topics.
     """
+    if isinstance(inputs, ChangeTopics) and not inputs.tables:
+        raise ConfigError(f"no table of source {inputs.source} was given", "name at least one table")
     if isinstance(share, ByPartition) and isinstance(inputs, PipelineViews):
         raise ConfigError(
             f"{inputs} cannot be shared by partition, because revisions may differ in their partitions",

@@ -12,12 +12,11 @@ from datetime import timedelta
 from functools import partial
 
 from slackwater.client.errors import StateNotKeptError
-from slackwater.client.snapshot import PipelineOutput, newest_common, repeated, views_by_output
+from slackwater.client.snapshot import PipelineOutput, VisibleCommit, newest_common, repeated, views_by_output
 from slackwater.control import LeaseStanding, LeaseState, is_over, lease_standings
 from slackwater.cuts import LeaseLog, TopicUnavailableError
 from slackwater.protocol import (
     Clock,
-    CommitPosition,
     ConfigError,
     Hold,
     KafkaSettings,
@@ -80,11 +79,12 @@ def take_lease(
     """
     clock = clock or SystemClock()
     wanted = views_by_output(outputs, views)
-    source, position = repeated(partial(_common_or_error, wanted), timeout, clock)
+    common = repeated(partial(_common_or_error, wanted), timeout, clock)
+    position = common.position
     now = clock.now()
     lease = Lease(
         id=uuid.uuid4().hex[:12],
-        source=source,
+        source=common.source,
         timeline=position.timeline,
         commit_lsn=position.lsn,
         pipelines=tuple(sorted(each.pipeline for each in wanted)),
@@ -169,7 +169,7 @@ def find_lease(log: LeaseLog, lease_id: str, now_ms: int) -> LeaseStanding:
 
 def _common_or_error(
     wanted: dict[PipelineOutput, Sequence[str]],
-) -> tuple[str, CommitPosition] | StateNotKeptError:
+) -> VisibleCommit | StateNotKeptError:
     try:
         return newest_common(wanted)
     except StateNotKeptError as error:

@@ -15,7 +15,7 @@ from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.client.kafka import DROPPED, KafkaBroker, failure
 from slackwater.client.log import commit_log
 from slackwater.client.transaction import Commit
-from slackwater.client.written import CommitPlace, Row, WrittenTransaction, place_after, place_of
+from slackwater.client.written import Row, WrittenTransaction, check_after, commit_after
 from slackwater.kafka.transactions import DeliveredOffsets, Headers
 from slackwater.protocol import (
     Clock,
@@ -171,13 +171,15 @@ class TransactionalProducer:
     def _begin(self, given: Commit | None) -> tuple[Writer, WrittenTransaction]:
         writer = self._ready_writer()
         now_ms = epoch_ms(self._clock.now())
-        place = self._next_place(now_ms) if given is None else place_of(given, self.position)
+        if given is not None:
+            check_after(self.position, given)
+        commit = given or commit_after(self.source, self._newest, now_ms)
         try:
             writer.begin()
         except SlackwaterError as error:
             self._give_up(error)
             raise
-        return writer, WrittenTransaction(self.source, place, self.position, now_ms)
+        return writer, WrittenTransaction(self.source, commit, self.position, now_ms)
 
     def commit(self, transaction: "ProducerTransaction") -> None:
         """Commits, or aborts and raises."""
@@ -309,10 +311,6 @@ class TransactionalProducer:
         )
         self._over = error
         return error
-
-    def _next_place(self, now_ms: int) -> CommitPlace:
-        newest = self._newest
-        return place_after(self.position, 0 if newest is None else newest.commit_ts_ms, now_ms)
 
     def _note(self, error: BaseException | None) -> None:
         if isinstance(error, OvertakenError):

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater.client.errors import NotVisibleError, StateNotKeptError
-from slackwater.client.snapshot import OfOneSource, PipelineOutput, newest_common, not_visible
+from slackwater.client.snapshot import (
+    OfOneSource,
+    PipelineOutput,
+    VisibleCommit,
+    newest_common,
+    not_visible,
+)
 from slackwater.protocol import Clock, CommitPosition, ConfigError, ReaderSwitch, SystemClock, epoch_ms
 
 Views = Mapping[str, str]
@@ -53,24 +59,22 @@ def check_views(before: str, views_before: Collection[str], pipeline: str, views
         )
 
 
-def check_not_behind(
-    before: str, seen: tuple[str, CommitPosition], pipeline: str, found: tuple[str, CommitPosition]
-) -> None:
-    """Checks that a switch does not take readers back in time, given source and commit of each pipeline.
+def check_not_behind(before: str, seen: VisibleCommit, pipeline: str, found: VisibleCommit) -> None:
+    """Checks that a switch does not take readers back in time, given the newest commit of each pipeline.
 
     Raises:
         ConfigError: The pipelines have different sources.
         NotVisibleError: The new pipeline is behind.
     """
-    if seen[0] != found[0]:
+    if seen.source != found.source:
         raise ConfigError(
-            f"{before!r} reads source {seen[0]!r} and {pipeline!r} reads {found[0]!r}",
+            f"{before!r} reads source {seen.source!r} and {pipeline!r} reads {found.source!r}",
             "commits of two connectors have no common order; move each reader by hand",
         )
-    if found[1] < seen[1]:
+    if found.position < seen.position:
         raise NotVisibleError(
-            f"pipeline {pipeline!r} is at {found[1]}, but readers are at {seen[1]} of {before!r}; they were "
-            "not switched",
+            f"pipeline {pipeline!r} is at {found.position}, but readers are at {seen.position} of "
+            f"{before!r}; they were not switched",
             "wait until it has caught up (`slackwater topology`), or accept that readers go back in time",
         )
 
@@ -142,11 +146,10 @@ class Switch:
         seen = old.newest()
         if seen is None:
             return not_visible(None, old.pipeline, None)
-        here, there = (seen.source, seen.position), (found.source, found.position)
         try:
             if not self.accept_earlier or seen.source != found.source:
-                check_not_behind(old.pipeline, here, new.pipeline, there)
-            _, common = newest_common({old: list(old_names), new: [*self.views.values()]})
+                check_not_behind(old.pipeline, seen, new.pipeline, found)
+            common = newest_common({old: list(old_names), new: [*self.views.values()]}).position
         except NotVisibleError as error:
             return error
         except StateNotKeptError as error:

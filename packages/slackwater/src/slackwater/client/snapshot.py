@@ -391,7 +391,7 @@ def _read_once(
     wanted = views_by_output(outputs, views)
     is_searched = at is None and len(wanted) > 1 and level is not ReadLevel.UNCOMMITTED
     try:
-        at = newest_common(wanted)[1] if is_searched else at
+        at = newest_common(wanted).position if is_searched else at
         found = _joined([each.read(names, at, key) for each, names in wanted.items()])
     except StateNotKeptError as error:
         if not is_searched:
@@ -506,8 +506,8 @@ def views_by_output(
     return found
 
 
-def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> tuple[str, CommitPosition]:
-    """Returns the source of all outputs, and its newest commit at which their views can be read.
+def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> VisibleCommit:
+    """Returns the newest commit of the source of all outputs at which their views can be read.
 
     Raises:
         ConfigError: The outputs have different sources.
@@ -524,7 +524,7 @@ def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> tuple[str, 
     position = common_position([states for _, states in found])
     if position is None:
         raise _nothing_in_common(found)
-    return found[0][1].newest.source, position
+    return VisibleCommit(found[0][1].newest.source, position)
 
 
 def common_position(outputs: Sequence[ReadableStates]) -> CommitPosition | None:

@@ -7,6 +7,7 @@ stores nothing else, so a process that is killed during a switch has changed not
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, timedelta
 from functools import partial
 from typing import Final, TypeVar
@@ -399,8 +400,8 @@ def _switched(
     _replace(database, schema, LEDGER_VIEW, sql.SQL(ledger.ROW_FOR_READERS).format(sql.Literal(pipeline)))
     for view, table in tables.items():
         _replace(database, schema, view, sql.SQL("SELECT * FROM {}").format(table_identifier(table)))
-    left_at = None if before is None else _position(database, before)[1]
-    return Switched(before, left_at, _position(database, pipeline)[1])
+    left_at = None if before is None else _newest(database, before).position
+    return Switched(before, left_at, _newest(database, pipeline).position)
 
 
 def _pipeline_read(database: ledger.Database, schema: str) -> str | None:
@@ -413,17 +414,19 @@ def _pipeline_read(database: ledger.Database, schema: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _position(database: ledger.Database, pipeline: str) -> tuple[str, CommitPosition]:
+def _newest(database: ledger.Database, pipeline: str) -> VisibleCommit:
     row = ledger.read(database, pipeline)
     found = None if row is None else visible_commit(row.progress)
     if found is None:
         raise NotVisibleError(f"pipeline {pipeline!r}: nothing is visible yet", "check that it is running")
-    return found.source, found.position
+    return found
 
 
 def _check_not_behind(database: ledger.Database, before: str, pipeline: str, source: str | None) -> None:
-    (one, at), (other, there) = _position(database, before), _position(database, pipeline)
-    check_not_behind(before, (source or one, at), pipeline, (source or other, there))
+    seen, found = (_newest(database, name) for name in (before, pipeline))
+    if source is not None:
+        seen, found = replace(seen, source=source), replace(found, source=source)
+    check_not_behind(before, seen, pipeline, found)
 
 
 def _check_views(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -38,25 +38,21 @@ _STEP: Final = 1 << 24
 _NS_PER_MS: Final = 1_000_000
 
 
-class CommitPlace(NamedTuple):
-    """Position, xid and time of a commit."""
-
-    position: CommitPosition
-    xid: int | None
-    commit_ts_ms: int
-
-
-def place_after(newest: CommitPosition | None, newest_ms: int, now_ms: int) -> CommitPlace:
-    """Returns the place of a commit whose position the producer chooses: after the newest one.
+def commit_after(source: str, newest: CommitRecord | None, now_ms: int) -> Commit:
+    """Returns the commit whose position the producer chooses: after the newest one.
 
     Its time is not before that of the newest commit, even if the clock goes back.
     """
-    newest = newest or CommitPosition(1, 0)
-    return CommitPlace(CommitPosition(newest.timeline, newest.lsn + _STEP), None, max(now_ms, newest_ms))
+    timeline, lsn, newest_ms = (
+        (1, 0, 0) if newest is None else (newest.timeline, newest.commit_lsn, newest.commit_ts_ms)
+    )
+    return Commit(
+        source=source, timeline=timeline, lsn=lsn + _STEP, xid=None, commit_ts_ms=max(now_ms, newest_ms)
+    )
 
 
-def place_of(commit: Commit, newest: CommitPosition | None) -> CommitPlace:
-    """Returns the place of a commit that takes the position of a commit of another source.
+def check_after(newest: CommitPosition | None, commit: Commit) -> None:
+    """Checks that a transaction may take the position of a commit of another source.
 
     Raises:
         ConfigError: The position is not above the newest commit.
@@ -66,7 +62,6 @@ def place_of(commit: Commit, newest: CommitPosition | None) -> CommitPlace:
             "positions must increase; skip commits up to the producer's position, which are already written"
         )
         raise ConfigError(f"commit {commit.position} is not above the newest commit, {newest}", hint)
-    return CommitPlace(commit.position, commit.xid, commit.commit_ts_ms)
 
 
 class WrittenTransaction:
@@ -74,18 +69,18 @@ class WrittenTransaction:
 
     Args:
         source: The name of the producer's source.
-        place: Position, xid and time of its commit.
+        commit: Its commit.
         previous: The previous commit; None: there is none.
         now_ms: The time of writing, in milliseconds since the epoch.
     """
 
-    def __init__(self, source: str, place: CommitPlace, previous: CommitPosition | None, now_ms: int) -> None:
+    def __init__(self, source: str, commit: Commit, previous: CommitPosition | None, now_ms: int) -> None:
         self._source = source
-        self._place = place
-        is_same = previous is not None and previous.timeline == place.position.timeline
+        self._commit = commit
+        is_same = previous is not None and previous.timeline == commit.timeline
         self._previous = previous.lsn if previous is not None and is_same else 0
-        commit = WrittenCommit(place.xid, place.position.lsn, self._previous, place.commit_ts_ms)
-        self._changes = ChangeWriter(EventSource(source, source), commit, now_ms)
+        written = WrittenCommit(commit.xid, commit.lsn, self._previous, commit.commit_ts_ms)
+        self._changes = ChangeWriter(EventSource(source, source), written, now_ms)
         self._tables: dict[str, tuple[str, TableChangeWriter]] = {}
         self.reports: dict[str, DeliveredOffsets] = {}
         """The delivery reports of each topic."""
@@ -127,13 +122,13 @@ class WrittenTransaction:
     @property
     def position(self) -> CommitPosition:
         """The position of its commit."""
-        return self._place.position
+        return self._commit.position
 
     @property
     def headers(self) -> Headers:
         """The headers that every record gets."""
         return [
-            (HEADER_COMMIT_LSN, str(self._place.position.lsn)),
+            (HEADER_COMMIT_LSN, str(self._commit.lsn)),
             (HEADER_PIPELINE, self._source),
             (HEADER_XID, str(self._changes.xid)),
         ]
@@ -144,17 +139,17 @@ class WrittenTransaction:
 
     def commit_record(self) -> CommitRecord:
         """Returns the commit record, with the offsets of all delivered records."""
-        place = self._place
+        commit = self._commit
         return CommitRecord(
             pipeline=self._source,
             source=self._source,
-            timeline=place.position.timeline,
-            commit_lsn=place.position.lsn,
+            timeline=commit.timeline,
+            commit_lsn=commit.lsn,
             previous_lsn=self._previous,
             xid=self._changes.xid,
-            commit_ts_ms=place.commit_ts_ms,
+            commit_ts_ms=commit.commit_ts_ms,
             offsets={topic: each.ranges() for topic, each in sorted(self.reports.items())},
-            commit_ts_ns=place.commit_ts_ms * _NS_PER_MS,
+            commit_ts_ns=commit.commit_ts_ms * _NS_PER_MS,
         )
 
     def _table(self, table: str) -> tuple[str, TableChangeWriter]:
