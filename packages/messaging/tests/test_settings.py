@@ -107,7 +107,7 @@ def test_a_sender_s_transactions_are_its_own_and_end_in_time() -> None:
 
 def test_a_processor_s_transactions_are_its_own_and_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     processor = TransactionalProcessor(HOSTILE, ["said"], group="ours", transactional_id="shouter-0")
-    processor._open()  # noqa: SLF001
+    processor._take_over()  # noqa: SLF001
     consumer, producer = made
     assert consumer["isolation.level"] == "read_committed"
     assert (producer["transactional.id"], producer["transaction.timeout.ms"]) == ("shouter-0", 60_000)

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -11,14 +11,13 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from slackwater.kafka.retry import is_transient
-from slackwater.protocol import ConfigError, KafkaSettings, SlackwaterError, StateError
+from slackwater.kafka.retry import is_transient, kafka_error
+from slackwater.protocol import KafkaSettings, UnavailableError
 from slackwater_messaging.bridge import run_in_thread
-from slackwater_messaging.group import GroupMember, ends_of, is_passing
+from slackwater_messaging.group import GroupMember, ends_of
 from slackwater_messaging.message import Message, ReceivedMessage
 from slackwater_messaging.running import Closing, Exclusive
-from slackwater_messaging.sending.kafka import MessageTransactions, SenderSettings, failure
-from slackwater_messaging.topics import quiet
+from slackwater_messaging.sending.kafka import SenderProducer, SenderSettings
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
 """Returns the outputs of a message. It may be called again, so it must have no other effects."""
@@ -89,8 +88,9 @@ class TransactionalProcessor(Closing):
         self._settings = settings or ProcessorSettings()
         hint = "give each thread and task its own, with its own transactional id"
         self._use = Exclusive(f"processor {transactional_id}", hint)
-        self._kafka, self._id, self._probe = quiet(kafka), transactional_id, probe
-        self._transactions: _Transactions | None = None
+        self._probe = probe
+        limits = SenderSettings(request_timeout=self._settings.timeout)
+        self._producer = SenderProducer(kafka, transactional_id, limits)
         self._stop = threading.Event()
         self._member = GroupMember(
             kafka,
@@ -144,81 +144,58 @@ class TransactionalProcessor(Closing):
 
     def close(self) -> None:
         """Leaves the group. An open transaction is aborted, or left to its time-out."""
-        self._give_up()
+        self._producer.close()
         self._member.close()
 
     def _poll(self, process: Process, seconds: float) -> int:
         """Tries to process a batch; returns 0 if it has to be tried again."""
         try:
-            transactions = self._open()  # first: it ends the transaction that hides the group's offsets
+            self._take_over()  # first: it ends the transaction that hides the group's offsets
             if not self._member.is_begun:
                 self._member.begin({})
             self._member.read(self._settings.max_batch, seconds)
-            processed = self._process(transactions, process) if self._member.batch else 0
-        except (KafkaException, _PassingError) as error:
-            self._give_up()
-            if isinstance(error, KafkaException) and not is_passing(error):
+            processed = self._process(process) if self._member.batch else 0
+        except BaseException as error:
+            self._producer.close()  # after an error the outcome of its transaction is not known
+            if not isinstance(error, KafkaException | UnavailableError) or not _may_pass(error):
                 raise
             self._member.wait_after(error)
             return 0
-        except BaseException:
-            self._give_up()
-            raise
         self._member.succeeded()
         return processed
 
-    def _process(self, transactions: "_Transactions", process: Process) -> int:
+    def _process(self, process: Process) -> int:
         batch = self._member.batch
         self._probe(ProcessorStep.POLLED)
-        transactions.begin()
-        self._probe(ProcessorStep.BEGUN)
-        for received in batch:
-            for message in process(received):
-                transactions.send(message)
+
+        def outputs() -> Iterator[tuple[Message, None]]:
+            self._probe(ProcessorStep.BEGUN)
+            for received in batch:
+                for message in process(received):
+                    yield message, None
+
+        self._producer.write(outputs())
         self._probe(ProcessorStep.PRODUCED)
         ends = [TopicPartition(*place, end) for place, end in ends_of(batch).items()]
-        transactions.send_offsets(ends, self._member.metadata())
+        self._producer.send_offsets(ends, self._member.metadata())
         self._probe(ProcessorStep.OFFSETS_SENT)
-        transactions.commit()
+        self._producer.commit()
         self._probe(ProcessorStep.COMMITTED)
         self._member.batch = []
         return len(batch)
 
-    def _open(self) -> "_Transactions":
-        """Returns the writer of transactions.
+    def _take_over(self) -> None:
+        """Ends the previous transaction, unless that is certain.
 
-        A new writer ends the previous transaction. Messages that this transaction has committed are removed
-        from the batch, because the answer to its commit may have been lost.
+        Messages that this transaction has committed are removed from the batch, because the answer to its
+        commit may have been lost.
         """
-        if self._transactions is None:
-            transactions = _Transactions(
-                self._kafka, self._id, SenderSettings(request_timeout=self._settings.timeout)
-            )
-            transactions.open()
+        if not self._producer.is_open:
+            self._producer.open()
             self._member.drop_below(self._member.committed())
-            self._transactions = transactions
-        return self._transactions
-
-    def _give_up(self) -> None:
-        """Drops the producer, because after an error the outcome of its transaction is not known."""
-        if self._transactions is not None:
-            self._transactions.discard()
-            self._transactions = None
 
 
-class _PassingError(SlackwaterError):
-    """Kafka does not answer, or the group has changed: another transaction may succeed."""
-
-
-class _Transactions(MessageTransactions):
-    """Transactions whose failures say whether another one may succeed."""
-
-    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
-        found = error.args[0]
-        for each in filter(None, (found, self.undelivered)):
-            meant = failure(what, each)
-            if isinstance(meant, StateError | ConfigError):
-                return meant
-        if is_transient(found) or found.txn_requires_abort():
-            return _PassingError(f"{what} failed: {found.str()}")
-        return failure(what, found)
+def _may_pass(error: KafkaException | UnavailableError) -> bool:
+    """Returns whether another transaction may succeed: Kafka is silent, or the group has changed."""
+    found = kafka_error(error.__cause__ or error)
+    return found is not None and (is_transient(found) or found.txn_requires_abort())

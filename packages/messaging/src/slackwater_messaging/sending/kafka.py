@@ -104,7 +104,7 @@ class MessageTransactions(KafkaTransactions):
         self.flush(lambda: self.undelivered is not None)
         if self.undelivered is not None:
             self.check()
-            raise failure("writing messages", self.undelivered)
+            raise failure("writing messages", self.undelivered) from KafkaException(self.undelivered)
 
     def _report(self, error: KafkaError | None, _: Record) -> None:
         self.undelivered = self.undelivered or error
@@ -124,6 +124,11 @@ class SenderProducer:
         self.kafka, self.name, self.settings = quiet(kafka), name, settings
         self._producer: MessageTransactions | None = None
         self._is_begun = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the name is taken over, and no call has failed since."""
+        return self._producer is not None
 
     def open(self) -> None:
         """Takes over the sender's name: earlier producers are fenced, and their transactions have ended."""

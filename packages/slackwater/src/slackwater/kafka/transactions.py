@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
@@ -236,7 +236,7 @@ class KafkaTransactions(ABC):
                 with suppress(BufferError):
                     self._producer.produce(topic, value, key, headers=headers, on_delivery=report)
                     return
-        raise self._late("produce", f"the queue of the producer stayed full for {self._timeout:g} s")
+        self._late("produce", f"the queue of the producer stayed full for {self._timeout:g} s")
 
     def serve(self) -> None:
         """See the protocol."""
@@ -257,7 +257,7 @@ class KafkaTransactions(ABC):
                 left = self._producer.flush(step)
             idle = 0.0 if left < before else idle + step
         if left and not has_failed():
-            raise self._late("flush", f"{left} record(s) not acknowledged after {self._timeout:g} s")
+            self._late("flush", f"{left} record(s) not acknowledged after {self._timeout:g} s")
 
     def check(self) -> None:
         """Raises the error that has broken the open transaction, if there is one; sends no request.
@@ -296,7 +296,7 @@ class KafkaTransactions(ABC):
         try:
             error = outcome.get(timeout=2 * timeout)
         except Empty:
-            raise self._late(what, f"no answer for {2 * timeout:g} s") from None
+            self._late(what, f"no answer for {2 * timeout:g} s")
         with self._translated(what):
             if error is not None:
                 raise error
@@ -331,8 +331,9 @@ class KafkaTransactions(ABC):
             self._producer.abort_transaction(_DISCARD_TIMEOUT_SECONDS)
         del self._producer
 
-    def _late(self, what: str, detail: str) -> SlackwaterError:
-        return self._meaning(what, KafkaException(KafkaError(KafkaError._TIMED_OUT, detail)))  # noqa: SLF001
+    def _late(self, what: str, detail: str) -> NoReturn:
+        late = KafkaException(KafkaError(KafkaError._TIMED_OUT, detail))  # noqa: SLF001 - librdkafka's name
+        raise self._meaning(what, late) from late
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
