@@ -5,7 +5,6 @@ from slackwater_messaging.message import HEADER_MESSAGE, Message, MessageId
 from slackwater_messaging.sending.captured import CapturedOutbox, CaptureRelay
 from slackwater_messaging.sending.chained import ChainedSender, CommitOrder
 from slackwater_messaging.sending.kafka import SenderSettings
-from slackwater_messaging.sending.listener import DeliveryListener
 from slackwater_messaging.sending.outbox import Outbox, SavedMessage
 from slackwater_messaging.sending.polling import PollingRelay, RelaySettings
 from slackwater_messaging.sending.pool import SenderPool
@@ -18,7 +17,7 @@ from slackwater_messaging.sending.prepared import (
     is_committed,
     resolve,
 )
-from slackwater_messaging.sending.saved import ProvenSender, Recovery, SavedSender
+from slackwater_messaging.sending.saved import DeliveryListener, ProvenSender, Recovery, SavedSender
 from slackwater_messaging.sending.transaction import (
     HalfCommittedError,
     SendingTransaction,

@@ -291,11 +291,5 @@ def ends_of(messages: Sequence[ReceivedMessage]) -> dict[Place, int]:
     return {message.place: message.offset + 1 for message in messages}
 
 
-def is_passing(error: BaseException) -> bool:
-    """Returns whether an error of Kafka is transient."""
-    found = kafka_error(error)
-    return found is not None and is_transient(found)
-
-
 def _as_bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value

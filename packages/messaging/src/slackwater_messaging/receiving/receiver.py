@@ -14,11 +14,12 @@ from typing import Any, Generic, TypeVar, cast
 import psycopg
 from confluent_kafka import KafkaException
 
+from slackwater.kafka.retry import is_silence
 from slackwater.protocol import Clock, ConfigError, KafkaSettings, SlackwaterError, SystemClock
 from slackwater_messaging.bridge import Bridge, bridge_of, in_thread, run_in_thread
 from slackwater_messaging.database import LOST_CONNECTION, KeptConnection
 from slackwater_messaging.errors import TakenOverError
-from slackwater_messaging.group import GroupMember, is_passing
+from slackwater_messaging.group import GroupMember
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.receiving.receipt import Inbox, Receipt
 from slackwater_messaging.running import Closing, Exclusive
@@ -167,7 +168,7 @@ class Receiver(Closing):
         except LOST_CONNECTION as error:
             self._begin_again(error, is_broken=True)
         except KafkaException as error:
-            if not is_passing(error):
+            if not is_silence(error):
                 self._unload()
                 raise
             self._begin_again(error, is_broken=False)
