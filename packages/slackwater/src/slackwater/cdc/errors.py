@@ -25,16 +25,15 @@ class UndecodableRecordError(InputError):
     """
 
     def __init__(self, kind: str, reason: str, value: bytes, schema: str = "") -> None:
-        expected = "JSON"
+        what, expected = f"a Debezium {kind}", "JSON"
         cause = "check value.converter and the transforms of the connector, and other writers of this topic"
         if schema:
-            expected = (
-                f"Confluent's wire format (a zero byte, 4 bytes with the schema's id, Avro) of {schema}"
-            )
+            what = f"an Avro {kind} of {schema}"
+            expected = "Confluent's wire format (a zero byte, 4 bytes with the schema's id, Avro)"
             cause = "check that this is the registry that the connector's converter uses"
         elif value[:1] == b"\0":
             cause = "it looks like Avro with a schema registry: set schema_registry"
-        super().__init__(f"not a Debezium {kind}: {reason}; expected {expected}, got {value[:200]!r}", cause)
+        super().__init__(f"not {what}: {reason}; expected {expected}, got {value[:200]!r}", cause)
         self.args = kind, reason, value[:200], schema
         self.kind = kind
         self.reason = reason
