@@ -13,7 +13,6 @@ from slackwater.kafka.retry import (
     OUT_OF_RANGE_CODES,
     Retry,
     await_topic,
-    code_of,
     is_transient,
     kafka_error,
 )
@@ -252,22 +251,13 @@ class GroupMember:
             hint = "records were deleted, or the topic was recreated; set the group's offset to continue"
             raise StateError(f"{problem}: {error.str()}", hint)
         if error.code() in ABSENT_CODES:
-            self._await(message.topic() or "")
+            await_topic(self._consumer, message.topic() or "", "create it, or correct its name")
         elif not is_transient(error):
             problem = f"group {self._group}: reading failed: {error.str()}"
             hint = READING.advice(error) or "check the address, and the rights of the client's user"
             raise UnavailableError(problem, hint)
         else:
             self._reading.note(error)
-
-    def _await(self, topic: str) -> None:
-        try:
-            await_topic(self._consumer, topic)
-        except KafkaException as error:
-            if code_of(error) in ABSENT_CODES:
-                hint = "create it, or correct its name"
-                raise StateError(f"topic {topic} does not exist", hint) from error
-            raise
 
 
 def as_received(message: KafkaMessage) -> ReceivedMessage:

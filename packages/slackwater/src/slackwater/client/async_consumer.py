@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from confluent_kafka import TopicPartition
 
@@ -25,7 +25,7 @@ from slackwater.client.finishing import finished
 from slackwater.client.inputs import Inputs
 from slackwater.client.shares import Share
 from slackwater.client.transaction import Piece, Transaction
-from slackwater.protocol import Clock, ConfigError, KafkaSettings, SystemClock
+from slackwater.protocol import Clock, CommitPosition, ConfigError, KafkaSettings, SystemClock, epoch_ms
 
 _IDLE_SECONDS = 0.1
 """How often the thread polls the group while it has nothing else to do."""
@@ -33,12 +33,8 @@ _SLICE = timedelta(seconds=0.1)
 """How long one search for a transaction takes; a cancelled caller occupies the thread no longer than that."""
 
 T = TypeVar("T")
-
-
-class _InThread(Protocol):
-    """Calls a function in the thread of a consumer, and returns its result or raises its error."""
-
-    def __call__(self, do: "Callable[[_HeldConsumer], T]") -> Awaitable[T]: ...
+_InThread = Callable[[Callable[["_HeldConsumer"], None]], Awaitable[None]]
+"""Calls a function in the thread of a consumer, and raises its error."""
 
 
 class AsyncTransaction(Transaction):
@@ -134,11 +130,11 @@ class _HeldConsumer(TransactionalConsumer):
 
     def has_gone_to(self, lsn: int, timeline: int) -> bool:
         """Seeks to a commit if a lane is assigned; waits briefly for one."""
-        return self._has_moved(lambda: self._at_commit(lsn, timeline))
+        return self._has_moved(partial(self._feed.at_commit, CommitPosition(timeline, lsn)))
 
     def has_gone_to_time(self, time: datetime) -> bool:
         """Seeks to a time if a lane is assigned; waits briefly for one."""
-        return self._has_moved(lambda: self._at_time(time))
+        return self._has_moved(partial(self._feed.at_time, epoch_ms(time)))
 
     def _hand_out(self, piece: Piece) -> Transaction:
         super()._hand_out(piece)

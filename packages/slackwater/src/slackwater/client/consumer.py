@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -179,7 +180,7 @@ class TransactionalConsumer:
 
         It affects the lanes that this member owns.
         """
-        self._move(lambda: self._at_commit(lsn, timeline))
+        self._move(partial(self._feed.at_commit, CommitPosition(timeline, lsn)))
 
     def seek_to_time(self, time: datetime) -> None:
         """Seeks to the first commit at or after a time of the database's clock, which may be in the future.
@@ -187,7 +188,7 @@ class TransactionalConsumer:
         Commit times do not increase as strictly as LSNs. Where they go back, it is one of the first such
         commits.
         """
-        self._move(lambda: self._at_time(time))
+        self._move(partial(self._feed.at_time, epoch_ms(time)))
 
     def offsets(self) -> list[TopicPartition]:
         """Returns the offsets to commit for everything returned so far, including the newest transaction.
@@ -406,12 +407,6 @@ class TransactionalConsumer:
         self._settle()
         while not self._has_moved(find):
             pass
-
-    def _at_commit(self, lsn: int, timeline: int) -> LanePosition:
-        return self._feed.at_commit(CommitPosition(timeline, lsn))
-
-    def _at_time(self, time: datetime) -> LanePosition:
-        return self._feed.at_time(epoch_ms(time))
 
     def _has_moved(self, find: Callable[[], LanePosition]) -> bool:
         """Seeks if a lane is assigned; waits briefly for one."""

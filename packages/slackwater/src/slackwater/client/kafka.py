@@ -380,17 +380,12 @@ class KafkaMember:
             StateError: Brokers have denied the topic for too long.
             UnavailableError: Kafka does not answer.
         """
+        hint = (
+            "correct the name, or start the process that creates it: the sidecar of a source, or the "
+            "pipeline of an output"
+        )
         with _explained(f"looking up topic {self._topic}"):
-            try:
-                await_topic(self._consumer, self._topic)
-            except KafkaException as error:
-                if code_of(error) not in ABSENT_CODES:
-                    raise
-                raise StateError(
-                    f"topic {self._topic} does not exist",
-                    "correct the name, or start the process that creates it: the sidecar of a source, or the "
-                    "pipeline of an output",
-                ) from error
+            await_topic(self._consumer, self._topic, hint)
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Takes over partitions. They are paused, because separate readers read them."""

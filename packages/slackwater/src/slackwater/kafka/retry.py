@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol import Clock, StateError, SystemClock
 
 if TYPE_CHECKING:  # most readers need no administration, and start without its modules
     from confluent_kafka.admin import AdminClient
@@ -306,26 +306,34 @@ class KafkaRetry(Retry):
         self.pause()
 
 
-def await_topic(client: Consumer, topic: str) -> None:
+def await_topic(client: Consumer, topic: str, hint: str) -> None:
     """Waits until brokers no longer deny the topic of a group, for :data:`NEW_TOPIC_SECONDS` at most.
 
     librdkafka reports a denial once, and takes the topic up when a list of all topics contains it.
 
+    Args:
+        client: The member of the group.
+        topic: The topic.
+        hint: What to do if there is no such topic.
+
     Raises:
-        KafkaException: There is no such topic (one of :data:`ABSENT_CODES`), or Kafka does not answer.
+        StateError: There is no such topic.
+        KafkaException: Kafka does not answer.
     """
-    denial: KafkaException | None = None
+    is_denied = False
 
     def ask(seconds: float) -> None:
-        nonlocal denial
+        nonlocal is_denied
         if topic not in client.list_topics(timeout=seconds).topics:
-            denial = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-            raise denial
+            is_denied = True
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 
     try:
         KafkaRetry(f"looking up topic {topic}", NEW_TOPIC_SECONDS, also=ABSENT_CODES).call(ask)
     except KafkaException as error:
-        raise denial or error from error  # the last answer may also have been late
+        if not is_denied:  # the last answer may also have been late
+            raise
+        raise StateError(f"topic {topic} does not exist", hint) from error
 
 
 def _text(error: KafkaError | BaseException | str) -> str:
