@@ -380,7 +380,6 @@ def _hole(source: str, reached: CommitPosition, published: PublishedCut) -> Stat
     log = cut_log_topic(source)
     return StateError(
         f"cuts are missing in {log}: the consumer has processed {source} up to {reached}, but the next cut, "
-        "at "
-        f"offset {published.log_offset}, begins after {published.cut.previous_lsn}",
+        f"at offset {published.log_offset}, begins after {published.cut.previous_lsn}",
         "keep the cut log for as long as the data topics; to skip the gap, use seek() or start='latest'",
     )

@@ -194,8 +194,7 @@ class FollowedFeed:
         if switch is None:
             raise StateError(
                 f"the position of this group is in revision {revision} of pipeline {self._pipeline!r}, but "
-                "no "
-                "switch of readers to that revision is recorded",
+                "no switch of readers to that revision is recorded",
                 "the record of the switch was removed; continue with seek()",
             )
         missing = [view for view in self._views if view not in switch.views]

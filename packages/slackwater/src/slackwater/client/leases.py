@@ -102,8 +102,7 @@ def take_lease(
             if states is None or states.at_or_below(position) != position:
                 raise StateNotKeptError(
                     f"pipeline {each.pipeline!r} holds commit {position}, but parts of that state had "
-                    "already "
-                    "been removed from its output",
+                    "already been removed from its output",
                     "take the lease again, at a newer commit; if this repeats, raise `kafka.keep`, or `keep` "
                     "of a lake, to at least a minute",
                 )

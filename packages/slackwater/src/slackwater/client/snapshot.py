@@ -345,8 +345,7 @@ def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit 
     return NotVisibleError(
         f"pipeline {pipeline!r}: {progress}{what}",
         "`slackwater status` shows whether the sidecar or the pipeline is late; if nothing was committed "
-        "after "
-        "that position, a later commit has to arrive first",
+        "after that position, a later commit has to arrive first",
     )
 
 
@@ -551,8 +550,7 @@ def _nothing_in_common(found: Sequence[tuple[str, ReadableStates]]) -> StateNotK
         f"{newest.newest.position} since {newest.published_at:%Y-%m-%d %H:%M:%S} UTC; {ahead}",
         f"find out why {behind!r} is behind (`slackwater status`), or read each pipeline at its own commit "
         "(level `uncommitted`). `kafka.keep`, `history = true`, and `keep` of a lake determine how long "
-        "outputs "
-        "keep earlier states",
+        "outputs keep earlier states",
     )
 
 

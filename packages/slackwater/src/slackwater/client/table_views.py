@@ -174,8 +174,7 @@ class TableOutput:
         if history is None:
             raise StateNotKeptError(
                 f"commit {at} was requested, but pipeline {self.pipeline!r} is at {newest}, and its table "
-                "of "
-                f"view {view!r} keeps only the newest state",
+                f"of view {view!r} keeps only the newest state",
                 hint,
             )
         table = table_identifier(history)

@@ -101,8 +101,7 @@ def ends_at(
             raise StateNotKeptError(
                 f'pipeline {pipeline!r} publishes batches (`emit = "latest"`), and has published commit '
                 f"{placed.position} after {at}; either no batch ends at {at}, or its documents may already "
-                "have "
-                "been removed by compaction",
+                "have been removed by compaction",
                 "read its newest state; min.compaction.lag.ms of the topics (`kafka.keep`) determines how "
                 "long "
                 'the state at the end of a batch can be read; with `emit = "transactions"` every commit can '
@@ -265,8 +264,7 @@ class TopicOutput:
                 if low > first:
                     raise StateNotKeptError(
                         f"{view}/{number} begins at offset {low}, but the pipeline has written from {first} "
-                        "on: "
-                        "documents were removed by retention or by hand",
+                        "on: documents were removed by retention or by hand",
                         "the views cannot be reconstructed from the rest; rebuild them with another "
                         "`revision`",
                     )
@@ -288,8 +286,7 @@ class TopicOutput:
             if at < begins:
                 raise StateNotKeptError(
                     f"commit {at} was requested, but pipeline {self.pipeline!r} has published no state "
-                    "before "
-                    f"{begins}",
+                    f"before {begins}",
                     "read it at a later commit",
                 )
             is_kept = first.position == at and _is_kept(first, kept_since)
