@@ -1,6 +1,6 @@
 """Inboxes with filters: before a table, where a new message costs one insert, or alone, losing messages."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +15,7 @@ from slackwater_messaging.database import check_idle
 from slackwater_messaging.errors import TakenOverError
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of, split_digests
-from slackwater_messaging.receiving.receipt import KeyOf, Receipt, new_receipts
+from slackwater_messaging.receiving.receipt import Inbox, KeyOf, Receipt, new_receipts
 from slackwater_messaging.receiving.table import TableInbox, identifier
 from slackwater_messaging.running import Exclusive
 
@@ -61,7 +61,7 @@ INSERT INTO {journal} (topic, partition, next_offset, time_ms, digests) VALUES (
 _DROP_JOURNAL = "DELETE FROM {journal} WHERE {place} AND next_offset <= %s"
 
 
-class _ChainInbox(ABC):
+class _ChainInbox(Inbox):
     """What inboxes with filters have in common: a chain for each partition, in memory and in a table.
 
     Args:
@@ -86,7 +86,7 @@ class _ChainInbox(ABC):
     def receive_batch(
         self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
     ) -> Iterator[list[Receipt]]:
-        """See the protocol. After a failure, a :class:`BloomInbox` must load the partitions again."""
+        """See the base class. After a failure, a :class:`BloomInbox` must load the partitions again."""
         with self._use.held(), self._received(connection, messages) as receipts:
             yield receipts
 
@@ -97,13 +97,13 @@ class _ChainInbox(ABC):
         """Does what :meth:`receive_batch` does, for the only caller."""
 
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
-        """See the protocol. Writes filters if it is time, and again at the next call if that fails."""
+        """See the base class. Writes filters if it is time, and again at the next call if that fails."""
         if self._clock.monotonic() >= self._save_at:
             self.save(connection, list(self._chains))
             self._save_at = self._clock.monotonic() + self._save_seconds
 
     def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
-        """See the protocol.
+        """See the base class.
 
         Raises:
             TakenOverError: Another process owns a partition of a :class:`BloomInbox`; load it again.
@@ -118,7 +118,7 @@ class _ChainInbox(ABC):
                 raise
 
     def forget(self, places: Sequence[Place]) -> None:
-        """See the protocol."""
+        """See the base class."""
         for place in places:
             self._chains.pop(place, None)
 
@@ -161,7 +161,7 @@ class _ChainInbox(ABC):
 
 
 class FilteredInbox(_ChainInbox):
-    """Implements :class:`Inbox` with a table that is queried only for keys that a filter appears to know.
+    """An inbox with a table that is queried only for keys that a filter appears to know.
 
     Keys that the filter does not know are written once, with their answers, after the effect. A
     :class:`TableInbox`, in contrast, writes them before the effect, checks whether they were new, and writes
@@ -174,8 +174,6 @@ class FilteredInbox(_ChainInbox):
         save_interval: How often filters are written.
         clock: Measures that interval, and limits the timestamps of messages.
     """
-
-    keeps_answers = True
 
     def __init__(
         self,
@@ -191,13 +189,13 @@ class FilteredInbox(_ChainInbox):
         """Digests of keys that the table knew, but the filter did not; kept until they are received."""
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
-        """See the protocol."""
+        """See the base class."""
         with connection.transaction():
             self._table.create(connection)
             self._create_filters(connection)
 
     def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
-        """See the protocol. The consumer group's offsets apply."""
+        """See the base class. The consumer group's offsets apply."""
         check_idle(connection)
         with connection.transaction():
             for place in places:
@@ -231,7 +229,7 @@ class FilteredInbox(_ChainInbox):
         self._note(firsts, messages)
 
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
-        """See the protocol. Deletes some expired keys, and writes filters if it is time."""
+        """See the base class. Deletes some expired keys, and writes filters if it is time."""
         self._table.maintain(connection)
         super().maintain(connection)
 
@@ -274,7 +272,7 @@ class FilteredInbox(_ChainInbox):
 
 
 class BloomInbox(_ChainInbox):
-    """Implements :class:`Inbox` without a row per message; **loses messages at the policy's error rate**.
+    """An inbox without a row per message; **loses messages at the policy's error rate**.
 
     Messages that Kafka delivers again are recognised exactly, by their offsets. Messages that a producer has
     written again are recognised by a filter. It finds every repeat within the time that it remembers, but it
@@ -313,14 +311,14 @@ class BloomInbox(_ChainInbox):
         """The offsets in the database of loaded partitions."""
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
-        """See the protocol."""
+        """See the base class."""
         with connection.transaction():
             connection.execute(self._sql(_CREATE_POSITIONS))
             connection.execute(self._sql(_CREATE_JOURNAL))
             self._create_filters(connection)
 
     def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
-        """See the protocol. Waits for transactions in which another process has locked a partition."""
+        """See the base class. Waits for transactions in which another process has locked a partition."""
         self.forget(places)
         check_idle(connection)
         with connection.transaction():
@@ -360,7 +358,7 @@ class BloomInbox(_ChainInbox):
             self._chains[place].add(digests, time_ms)
 
     def forget(self, places: Sequence[Place]) -> None:
-        """See the protocol."""
+        """See the base class."""
         super().forget(places)
         for place in places:
             self._next.pop(place, None)

@@ -1,8 +1,9 @@
 """Received messages, their receipts, and the interface of inboxes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 
@@ -107,21 +108,19 @@ class Receipt:
         return f"Receipt({self.key!r}, is_repeat={self.is_repeat})"
 
 
-class Inbox(Protocol):
+class Inbox(ABC):
     """Knows which messages were processed, by a table, filters, or both.
 
     Use an inbox from one thread. Everything that it keeps in memory is also in the database, so a process may
     end at any moment.
     """
 
-    @property
-    def keeps_answers(self) -> bool:
-        """True if a repeat has the answer of the original message."""
-        ...
+    keeps_answers = True
+    """True if a repeat has the answer of the original message."""
 
+    @abstractmethod
     def create(self, connection: psycopg.Connection[Any]) -> None:
         """Creates the tables unless they exist, in the open transaction or in a separate one."""
-        ...
 
     def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
         """Takes over partitions. Called when they are assigned, and again after each failed batch.
@@ -134,8 +133,9 @@ class Inbox(Protocol):
             StateError: The stored data are damaged, or were written with other settings.
             psycopg.Error: The database rejects a statement.
         """
-        ...
+        return {}
 
+    @abstractmethod
     def receive_batch(
         self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
     ) -> AbstractContextManager[list[Receipt]]:
@@ -150,19 +150,16 @@ class Inbox(Protocol):
                 end the inbox would not control.
             psycopg.Error: The database rejects a statement.
         """
-        ...
 
+    @abstractmethod
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
         """Does a small part of the periodic work, if it is due, in separate transactions."""
-        ...
 
-    def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
+    def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:  # noqa: B027
         """Stores data that make the next :meth:`load` of partitions fast. Called when they are revoked."""
-        ...
 
-    def forget(self, places: Sequence[Place]) -> None:
+    def forget(self, places: Sequence[Place]) -> None:  # noqa: B027
         """Drops the memory of these partitions, because others own them now or they will be loaded again."""
-        ...
 
 
 def new_receipts(

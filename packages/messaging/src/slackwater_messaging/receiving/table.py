@@ -1,6 +1,6 @@
 """The inbox table: stores the key of each message in the transaction of its effect."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -11,8 +11,8 @@ from psycopg import sql
 
 from slackwater.protocol import ConfigError
 from slackwater_messaging.bridge import bridge, in_thread, in_threads
-from slackwater_messaging.message import Place, ReceivedMessage
-from slackwater_messaging.receiving.receipt import KeyOf, Receipt, as_key, new_receipts, offset_key
+from slackwater_messaging.message import ReceivedMessage
+from slackwater_messaging.receiving.receipt import Inbox, KeyOf, Receipt, as_key, new_receipts, offset_key
 
 CLEAN_AT_ONCE = 1_000
 """The maximum number of keys that one cleaning deletes: a transaction of some milliseconds."""
@@ -63,8 +63,8 @@ def identifier(name: str, suffix: str = "") -> sql.Identifier:
     return sql.Identifier(*parts)
 
 
-class TableInbox:
-    """Implements :class:`Inbox` with a row for each message.
+class TableInbox(Inbox):
+    """An inbox with a row for each message. The consumer group stores the offsets.
 
     The key is inserted before the effect, in the same transaction. A second transaction with the same key
     waits for the end of the first. If the first one commits, the second message is a repeat; if not, it is
@@ -79,8 +79,6 @@ class TableInbox:
         shards: The number of partitions of the table, by the hash of the key; fixed when the table is
             created.
     """
-
-    keeps_answers = True
 
     def __init__(
         self,
@@ -102,7 +100,7 @@ class TableInbox:
         self._names = {"table": identifier(table)}
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
-        """See the protocol."""
+        """See the base class."""
         with connection.transaction():
             connection.execute(self._sql(_CREATE))
             for number in range(self._shards):
@@ -147,7 +145,7 @@ class TableInbox:
     def receive_batch(
         self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
     ) -> Iterator[list[Receipt]]:
-        """See the protocol. If the connection has an open transaction, the block is a savepoint in it."""
+        """See the base class. If the connection has an open transaction, the block is a savepoint in it."""
         receipts = new_receipts(messages, self.key_of, lambda message, key: False)
         with connection.transaction():
             firsts = [receipt for receipt in receipts if not receipt.is_repeat]
@@ -200,19 +198,9 @@ class TableInbox:
         with connection.transaction():
             return connection.execute(self._sql(_CLEAN), [self._remember, at_most]).rowcount
 
-    def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
-        """See the protocol. The table does not store offsets, so the consumer group's offsets apply."""
-        return {}
-
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
-        """See the protocol. Deletes some expired keys."""
+        """See the base class. Deletes some expired keys."""
         self.clean(connection)
-
-    def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
-        """See the protocol. Everything is in the table already."""
-
-    def forget(self, places: Sequence[Place]) -> None:
-        """See the protocol. Nothing is kept in memory."""
 
     def _sql(self, template: LiteralString, **names: sql.Composable) -> sql.Composed:
         return sql.SQL(template).format(**self._names, **names)
