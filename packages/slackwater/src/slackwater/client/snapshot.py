@@ -212,8 +212,8 @@ class OfOneSource:
 
 
 @runtime_checkable
-class KnowsChains(Protocol):
-    """An output that finds out where chains of pipelines begin."""
+class KnowsPipelines(Protocol):
+    """An output in the cluster in which pipelines register, and leases are kept."""
 
     def first_source(self, source: str) -> str:
         """Returns the source at the beginning of the chain that a source is in; itself if it is in none.
@@ -222,11 +222,6 @@ class KnowsChains(Protocol):
             UnavailableError: The server does not answer.
         """
         ...
-
-
-@runtime_checkable
-class KnowsLeases(Protocol):
-    """An output that finds out which leases exist."""
 
     def has_lease(self, lease: Lease) -> bool:
         """Returns whether nobody has ended a lease.
@@ -374,7 +369,7 @@ def _commit_to_read(
             f"lease {at.id} ended at {from_epoch_ms(at.expires_ms):%Y-%m-%d %H:%M:%S} UTC",
             "take a new one for longer, or renew the next one before it expires",
         )
-    if not all(each.has_lease(at) for each in outputs if isinstance(each, KnowsLeases)):
+    if not all(each.has_lease(at) for each in outputs if isinstance(each, KnowsPipelines)):
         raise StateNotKeptError(f"lease {at.id} was ended", "take a new one")
     return at.position
 
@@ -434,7 +429,7 @@ def _of_chain(
         try:
             return look_at(outputs)
         except _DifferentSourcesError:
-            knowing = next((each for each in outputs if isinstance(each, KnowsChains)), None)
+            knowing = next((each for each in outputs if isinstance(each, KnowsPipelines)), None)
             if knowing is None:
                 raise
             return look_at(_at_first_sources(outputs, knowing))
@@ -442,11 +437,11 @@ def _of_chain(
     return look
 
 
-def _at_first_sources(outputs: Sequence[PipelineOutput], knowing: KnowsChains) -> list[PipelineOutput]:
+def _at_first_sources(outputs: Sequence[PipelineOutput], knowing: KnowsPipelines) -> list[PipelineOutput]:
     """Returns outputs that name the source at the beginning of their chain; one knows those of the others."""
     found = []
     for each in outputs:
-        knows, seen = each if isinstance(each, KnowsChains) else knowing, each.newest()
+        knows, seen = each if isinstance(each, KnowsPipelines) else knowing, each.newest()
         found.append(each if seen is None else OfOneSource(each, knows.first_source(seen.source)))
     return found
 

@@ -226,13 +226,13 @@ class TopicOutput:
         return ViewSnapshot(progress.source, at, documents, keys=others)
 
     def first_source(self, source: str) -> str:
-        """See :class:`slackwater.client.snapshot.KnowsChains`. Pipelines register in the same Kafka."""
+        """See :class:`slackwater.client.snapshot.KnowsPipelines`. Pipelines register in the same Kafka."""
         found = (_registered(each) for each in self._newest_records(PIPELINES_TOPIC).values())
         known = [entry for entry in found if entry is not None]
         return first_source(known_pipelines(known, epoch_ms(self._clock.now())), source)
 
     def has_lease(self, lease: Lease) -> bool:
-        """See :class:`slackwater.client.snapshot.KnowsLeases`."""
+        """See :class:`slackwater.client.snapshot.KnowsPipelines`."""
         found = self._newest_records(LEASES_TOPIC).get(lease_record_key(lease))
         return found is not None and found.value() is not None
 
