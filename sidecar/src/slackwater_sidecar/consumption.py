@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.avro import MAGIC, ToJson
 from slackwater.cdc.columns import ParsedRows
-from slackwater.kafka.registry import Get, RegistryUnavailableError, avro_to_json, over_http
+from slackwater.kafka.registry import RegistryUnavailableError, Send, avro_to_json, over_http
 from slackwater.kafka.retry import GROUP_REFUSED, OUT_OF_RANGE_CODES, reason_of
 from slackwater.protocol import Clock, ConfigError, SystemClock, UnavailableError
 from slackwater_sidecar.settings import SidecarSettings
@@ -112,18 +112,18 @@ class AvroValues:
             raise SchemasUnavailableError(self._address, str(error)) from error
 
 
-def avro_values(settings: SidecarSettings, clock: Clock, get: Get = over_http) -> AvroValues | None:
+def avro_values(settings: SidecarSettings, clock: Clock, send: Send = over_http) -> AvroValues | None:
     """Returns what converts values as the settings say; None when the topics are JSON.
 
     Args:
         settings: Where the registry is.
         clock: For pauses between questions.
-        get: How the registry is asked.
+        send: How the registry is asked.
     """
     registry = settings.servers.registry
     if registry is None or registry.url is None:
         return None
-    return AvroValues(avro_to_json(replace(registry, timeout=_TIMEOUT), get), registry.url, clock)
+    return AvroValues(avro_to_json(replace(registry, timeout=_TIMEOUT), send), registry.url, clock)
 
 
 PartitionId = tuple[str, int]

@@ -12,7 +12,6 @@ from slackwater.kafka.registry import (
     Schema,
     SchemaKind,
     SchemaRegistry,
-    SubjectRegistry,
     subject,
     wire_header,
 )
@@ -30,8 +29,8 @@ def server() -> Iterator[RegistryServer]:
         yield running
 
 
-def registry(server: RegistryServer) -> SubjectRegistry:
-    return SubjectRegistry(RegistrySettings(url=server.url))
+def registry(server: RegistryServer) -> SchemaRegistry:
+    return SchemaRegistry(RegistrySettings(url=server.url))
 
 
 def test_subjects_are_named_after_the_topic() -> None:
@@ -112,6 +111,6 @@ def test_the_next_address_is_asked_when_one_does_not_answer(server: RegistryServ
         closed = listener.getsockname()[1]
     urls = f"http://127.0.0.1:{closed},{server.url}"
 
-    assert SubjectRegistry(RegistrySettings(url=urls)).register("t-value", LONG) == 1
+    assert SchemaRegistry(RegistrySettings(url=urls)).register("t-value", LONG) == 1
     with pytest.raises(RegistryUnavailableError, match="ConnectionRefusedError"):
-        SubjectRegistry(RegistrySettings(url=urls.partition(",")[0])).register("t-value", LONG)
+        SchemaRegistry(RegistrySettings(url=urls.partition(",")[0])).register("t-value", LONG)

@@ -120,7 +120,9 @@ class AvroConverter:
         self.is_away = False
         """Whether the registry does not answer."""
 
-    def get(self, settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:
+    def send(
+        self, settings: RegistrySettings, method: str, address: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
         """Answers as the registry does over HTTP."""
         if self.is_away:
             raise ConnectionRefusedError

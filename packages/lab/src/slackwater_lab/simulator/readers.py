@@ -159,7 +159,7 @@ class Pipeline(ABC):
         return (
             None
             if avro is None
-            else translate_registry_errors(avro_to_json(RegistrySettings(url=ADDRESS), avro.get))
+            else translate_registry_errors(avro_to_json(RegistrySettings(url=ADDRESS), avro.send))
         )
 
     def step(self, rng: random.Random) -> None:

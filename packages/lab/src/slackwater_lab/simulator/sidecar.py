@@ -151,7 +151,7 @@ class SidecarProcess:
             frontier,
             rng=world.rng,
             is_away=lambda: world.is_source_away,
-            avro=avro_values(settings, world.clock, world.avro.get) if world.avro is not None else None,
+            avro=avro_values(settings, world.clock, world.avro.send) if world.avro is not None else None,
         )
         self._frontier = frontier
         self._sidecar = Sidecar(

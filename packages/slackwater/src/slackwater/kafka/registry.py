@@ -36,10 +36,10 @@ _CHUNK_BYTES = 1 << 16
 MAX_ANSWER_BYTES: Final = 8 << 20
 """Schemas are much shorter than this; a server that answers with more is not a schema registry."""
 
-Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
-"""Requests a path of an address; returns HTTP status and body. Raises like :func:`over_http`."""
 Send = Callable[[RegistrySettings, str, str, str, bytes | None], tuple[int, bytes]]
-"""Sends a request of a method to an address and a path; returns HTTP status and body."""
+"""Sends a request of a method to an address and a path; returns HTTP status and body.
+
+Raises like :func:`over_http`."""
 
 T = TypeVar("T")
 
@@ -92,12 +92,7 @@ def _unusable_schema(address: str, problem: str) -> InputError:
     )
 
 
-def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:
-    """Requests a path of an address; returns HTTP status and body, and raises like :func:`send_over_http`."""
-    return send_over_http(settings, "GET", address, path, None)
-
-
-def send_over_http(
+def over_http(
     settings: RegistrySettings, method: str, address: str, path: str, body: bytes | None
 ) -> tuple[int, bytes]:
     """Sends a request to an address and a path; returns HTTP status and body.
@@ -133,17 +128,46 @@ def _headers(settings: RegistrySettings) -> dict[str, str]:
     return headers
 
 
+class SchemaKind(StrEnum):
+    """The language of a schema, as registries name it."""
+
+    AVRO = "AVRO"
+    JSON = "JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The schema of values or keys."""
+
+    kind: SchemaKind
+    text: str
+    """JSON text."""
+
+
+def subject(topic: str, *, of_keys: bool) -> str:
+    """Returns the name of a topic's schemas, as Confluent's TopicNameStrategy has it."""
+    return f"{topic}-{'key' if of_keys else 'value'}"
+
+
+def wire_header(schema_id: int) -> bytes:
+    """Returns what precedes a value in Confluent's wire format: a zero byte and the schema's id."""
+    return bytes([MAGIC]) + schema_id.to_bytes(HEADER_BYTES - 1, "big")
+
+
 class SchemaRegistry:
-    """Schemas by id. The schema of an id never changes, so each is requested once. For one thread.
+    """Reads and registers schemas. For one thread.
+
+    The schema of an id never changes, so each is requested once. Who registers schemas keeps the ids that it
+    needs again.
 
     Args:
         settings: Its address and credentials.
-        get: Sends the requests.
+        send: Sends the requests.
     """
 
-    def __init__(self, settings: RegistrySettings, get: Get = over_http) -> None:
+    def __init__(self, settings: RegistrySettings, send: Send = over_http) -> None:
         self._settings = settings
-        self._get = get
+        self._send = send
         self._schemas: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> str:
@@ -161,20 +185,81 @@ class SchemaRegistry:
         )
         return schema
 
-    def _ask_at(self, address: str, schema_id: int) -> str:
+    def register(self, subject: str, schema: Schema) -> int:
+        """Returns the id of a schema under a subject; a new schema becomes the subject's newest version.
+
+        It first looks for the schema, so the right to read is enough if others register the schemas.
+        Idempotent; blocks for at most the time-out per request and address.
+
+        Raises:
+            RegistryUnavailableError: No address answers. ConfigError: It refuses the credentials, or
+                there is no registry at the address.
+            RegistryRefusedError: The schema is not compatible with earlier versions, or not accepted at all.
+        """
+        return _first_answer(self._settings, lambda address: self._register_at(address, subject, schema))
+
+    def _register_at(self, address: str, subject: str, schema: Schema) -> int:
+        fields = {"schema": schema.text}
+        if schema.kind is not SchemaKind.AVRO:  # old registries know only Avro, and no name for it
+            fields["schemaType"] = str(schema.kind)
+        body = orjson.dumps(fields)
+        path = f"/subjects/{quote(subject, safe='')}"
+        status, answer = self._ask(address, subject, path, body)
+        if status == http.HTTPStatus.NOT_FOUND:
+            status, answer = self._ask(address, subject, f"{path}/versions", body)
+        if status == http.HTTPStatus.NOT_FOUND:
+            problem = f"it has no subjects (HTTP {status}): {_message(answer)}"
+            raise _misconfigured(address, problem)
+        if status in _UNUSABLE:
+            differences = _message(answer)
+            if status == http.HTTPStatus.CONFLICT:
+                differences = self._differences(address, subject, body) or differences
+            what = "rejected" if status != http.HTTPStatus.CONFLICT else "not compatible with earlier ones"
+            problem = f"subject {subject!r}: the schema is {what} (HTTP {status}): {differences}"
+            raise RegistryRefusedError(address, problem)
+        found = answer.get("id") if isinstance(answer, dict) else None
+        if status != http.HTTPStatus.OK or not isinstance(found, int):
+            raise _no_answer(address, subject, f"HTTP {status}: {_message(answer)}")
+        return found
+
+    def _ask(self, address: str, subject: str, path: str, body: bytes) -> tuple[int, Any]:
+        status, data = self._request(subject, "POST", address, path, body)
         try:
-            status, body = self._get(self._settings, address, f"/schemas/ids/{schema_id}")
-        except (OSError, http.client.HTTPException) as error:
-            raise RegistryUnavailableError(
-                address, f"schema {schema_id} cannot be requested: {type(error).__name__}: {error}"
-            ) from error
+            return status, orjson.loads(data)
+        except (ValueError, RecursionError):
+            return status, data[:_SHOWN].decode(errors="replace")
+
+    def _differences(self, address: str, subject: str, body: bytes) -> str:
+        """Returns what the registry finds different; empty if it does not say."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        try:
+            _, answer = self._ask(address, subject, path, body)
+        except (RegistryUnavailableError, ConfigError):
+            return ""
+        messages = answer.get("messages") if isinstance(answer, dict) else None
+        return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else ""
+
+    def _ask_at(self, address: str, schema_id: int) -> str:
+        status, body = self._request(schema_id, "GET", address, f"/schemas/ids/{schema_id}", None)
         if status == http.HTTPStatus.NOT_FOUND:
             raise _unusable_schema(address, f"there is no schema {schema_id}")
-        if status in _REFUSALS:
-            raise _misconfigured(address, f"reading schema {schema_id} was refused (HTTP {status})")
         if status != http.HTTPStatus.OK:
             raise _no_answer(address, schema_id, f"HTTP {status}")
         return _schema_in(body, address, schema_id)
+
+    def _request(
+        self, asked: int | str, method: str, address: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
+        """Sends a request about a schema, by its id, or about a subject."""
+        try:
+            status, answer = self._send(self._settings, method, address, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise _no_answer(address, asked, f"{type(error).__name__}: {error}") from error
+        if status in _REFUSALS:
+            is_id = isinstance(asked, int)
+            what = f"reading schema {asked}" if is_id else f"subject {asked!r}: registering its schema"
+            raise _misconfigured(address, f"{what} was refused (HTTP {status})")
+        return status, answer
 
 
 def _body_of(response: http.client.HTTPResponse, deadline: float) -> bytes:
@@ -223,7 +308,7 @@ def _first_answer(settings: RegistrySettings, ask: Callable[[str], T]) -> T:
     return ask(last)
 
 
-def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
+def avro_to_json(settings: RegistrySettings, send: Send = over_http) -> ToJson:
     """Returns a function that converts a source's keys and values, in Avro or JSON, to JSON. For one thread.
 
     Requests each schema once. Calls raise:
@@ -233,9 +318,9 @@ def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
 
     Args:
         settings: Its address and credentials.
-        get: Sends the requests.
+        send: Sends the requests.
     """
-    registry = SchemaRegistry(settings, get)
+    registry = SchemaRegistry(settings, send)
 
     def schema(schema_id: int) -> str:
         try:
@@ -244,105 +329,6 @@ def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
             raise ValueError(str(error)) from error
 
     return AvroToJson(schema)
-
-
-class SchemaKind(StrEnum):
-    """The language of a schema, as registries name it."""
-
-    AVRO = "AVRO"
-    JSON = "JSON"
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """The schema of values or keys."""
-
-    kind: SchemaKind
-    text: str
-    """JSON text."""
-
-
-def subject(topic: str, *, of_keys: bool) -> str:
-    """Returns the name of a topic's schemas, as Confluent's TopicNameStrategy has it."""
-    return f"{topic}-{'key' if of_keys else 'value'}"
-
-
-def wire_header(schema_id: int) -> bytes:
-    """Returns what precedes a value in Confluent's wire format: a zero byte and the schema's id."""
-    return bytes([MAGIC]) + schema_id.to_bytes(HEADER_BYTES - 1, "big")
-
-
-class SubjectRegistry:
-    """Registers schemas. For one thread. It caches nothing: callers keep the ids that they need again.
-
-    Args:
-        settings: Its address and credentials.
-        send: Sends the requests.
-    """
-
-    def __init__(self, settings: RegistrySettings, send: Send = send_over_http) -> None:
-        self._settings = settings
-        self._send = send
-
-    def register(self, subject: str, schema: Schema) -> int:
-        """Returns the id of a schema under a subject; a new schema becomes the subject's newest version.
-
-        It first looks for the schema, so the right to read is enough if others register the schemas.
-        Idempotent; blocks for at most the time-out per request and address.
-
-        Raises:
-            RegistryUnavailableError: No address answers. ConfigError: It refuses the credentials, or
-                there is no registry at the address.
-            RegistryRefusedError: The schema is not compatible with earlier versions, or not accepted at all.
-        """
-        return _first_answer(self._settings, lambda address: self._register_at(address, subject, schema))
-
-    def _register_at(self, address: str, subject: str, schema: Schema) -> int:
-        fields = {"schema": schema.text}
-        if schema.kind is not SchemaKind.AVRO:  # old registries know only Avro, and no name for it
-            fields["schemaType"] = str(schema.kind)
-        body = orjson.dumps(fields)
-        path = f"/subjects/{quote(subject, safe='')}"
-        status, answer = self._ask(address, subject, path, body)
-        if status == http.HTTPStatus.NOT_FOUND:
-            status, answer = self._ask(address, subject, f"{path}/versions", body)
-        if status == http.HTTPStatus.NOT_FOUND:
-            problem = f"it has no subjects (HTTP {status}): {_message(answer)}"
-            raise _misconfigured(address, problem)
-        if status in _UNUSABLE:
-            differences = _message(answer)
-            if status == http.HTTPStatus.CONFLICT:
-                differences = self._differences(address, subject, body) or differences
-            what = "rejected" if status != http.HTTPStatus.CONFLICT else "not compatible with earlier ones"
-            problem = f"subject {subject!r}: the schema is {what} (HTTP {status}): {differences}"
-            raise RegistryRefusedError(address, problem)
-        found = answer.get("id") if isinstance(answer, dict) else None
-        if status != http.HTTPStatus.OK or not isinstance(found, int):
-            raise _no_answer(address, subject, f"HTTP {status}: {_message(answer)}")
-        return found
-
-    def _ask(self, address: str, subject: str, path: str, body: bytes) -> tuple[int, Any]:
-        try:
-            status, data = self._send(self._settings, "POST", address, path, body)
-        except (OSError, http.client.HTTPException) as error:
-            raise _no_answer(address, subject, f"{type(error).__name__}: {error}") from error
-        if status in _REFUSALS:
-            problem = f"subject {subject!r}: registering its schema was refused (HTTP {status})"
-            raise _misconfigured(address, problem)
-        try:
-            return status, orjson.loads(data)
-        except (ValueError, RecursionError):
-            return status, data[:_SHOWN].decode(errors="replace")
-
-    def _differences(self, address: str, subject: str, body: bytes) -> str:
-        """Returns what the registry finds different; empty if it does not say."""
-        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        try:
-            _, answer = self._ask(address, subject, path, body)
-        except (RegistryUnavailableError, ConfigError):
-            return ""
-        messages = answer.get("messages") if isinstance(answer, dict) else None
-        return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else ""
 
 
 def _message(answer: Any) -> str:

@@ -18,7 +18,7 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.kafka.registry import (
     RegistryRefusedError,
     RegistryUnavailableError,
-    SubjectRegistry,
+    SchemaRegistry,
     subject,
     wire_header,
 )
@@ -308,7 +308,7 @@ def with_schema_ids(settings: KafkaSinkSettings) -> KafkaSinkSettings:
             "schema registry is configured",
             "set registry.url (SLACKWATER_REGISTRY_URL); `slackwater config` shows it",
         )
-    registry = SubjectRegistry(settings.registry)
+    registry = SchemaRegistry(settings.registry)
     try:
         outputs = (_with_ids(settings.pipeline, output, registry) for output in settings.outputs)
         return replace(settings, outputs=tuple(outputs))
@@ -323,7 +323,7 @@ def _has_schema(output: OutputTopic) -> bool:
     return form is not None and not (form.value_schema is None and form.key_schema is None)
 
 
-def _with_ids(pipeline: str, output: OutputTopic, registry: SubjectRegistry) -> OutputTopic:
+def _with_ids(pipeline: str, output: OutputTopic, registry: SchemaRegistry) -> OutputTopic:
     if output.form is None:
         return output
     begins = []
