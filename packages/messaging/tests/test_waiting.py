@@ -142,6 +142,25 @@ def test_a_relay_waits_for_a_broker_that_hangs_and_sends_everything_once(
     assert (raised, world.values(out)) == ([], ["00", "01"])
 
 
+@pytest.mark.parametrize("step", [SendStep.TAKEN, SendStep.PRODUCED])
+def test_a_relay_goes_on_after_its_broker_was_killed_and_sends_everything_once(
+    broker: KafkaBroker, world: World, step: SendStep
+) -> None:
+    out, stop = world.topic("out"), threading.Event()
+    world.commit(out, "00")
+
+    def start_again() -> None:
+        broker.kill()
+        broker.start()
+
+    with world.relay(At(step, start_again)) as relay, running(lambda: relay.run(stop)) as raised:
+        until(lambda: raised or world.values(out))
+        world.commit(out, "01")
+        until(lambda: raised or world.values(out) == ["00", "01"])
+        stop.set()
+    assert (raised, world.values(out)) == ([], ["00", "01"])
+
+
 def test_a_relay_whose_group_has_given_it_up_goes_back_and_sends_everything_once(
     world: World, reports: Callable[[str], bool]
 ) -> None:

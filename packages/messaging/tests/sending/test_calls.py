@@ -33,6 +33,7 @@ from slackwater_messaging import (
     SavedSender,
     SenderSettings,
 )
+from slackwater_messaging.sending import captured
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
 from slackwater_messaging.sending.prepared import is_committed
 
@@ -338,7 +339,8 @@ def test_a_relay_that_takes_over_fences_before_it_asks_for_the_position(
 
     relay = CaptureRelay(KAFKA, CapturedOutbox(), source="inv", name="relay")
     monkeypatch.setattr(relay, "_producer", producer)
-    monkeypatch.setattr(relay, "_admin", SimpleNamespace(list_consumer_group_offsets=ask))
+    admin = SimpleNamespace(list_consumer_group_offsets=ask)
+    monkeypatch.setattr(captured, "AdminClient", lambda _: admin)
     assert relay._take_over(0) == "commit 9"  # noqa: SLF001
     assert calls.log == ["new", "open", "ask"]
     assert asked[0]["require_stable"] is True

@@ -157,7 +157,6 @@ class CaptureRelay(Runner):
         used = settings or SenderSettings()
         self._seconds = used.request_timeout.total_seconds()
         self._producer = SenderProducer(kafka, name, used)
-        self._admin = AdminClient({**kafka.client_config})
         self._consumer: TransactionalConsumer | None = None
 
     def run_once(self, timeout: timedelta = timedelta(milliseconds=500)) -> int:
@@ -205,9 +204,9 @@ class CaptureRelay(Runner):
         asked = [ConsumerGroupTopicPartitions(self._name, [place])]
 
         def ask(seconds: float) -> str | None:
-            answer = self._admin.list_consumer_group_offsets(
-                asked, require_stable=True, request_timeout=seconds
-            )
+            # A client that has lost the group's coordinator may never find it again (librdkafka 2.16).
+            admin = AdminClient({**self._kafka.client_config})
+            answer = admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=seconds)
             (found,) = answer[self._name].result(seconds).topic_partitions
             if found.error is not None:
                 raise KafkaException(found.error)
