@@ -3,6 +3,8 @@
 How it was seen to fail: each of the calls that follow a failure was left out or moved.
 """
 
+import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -145,6 +147,39 @@ def test_an_error_of_the_service_aborts_and_the_writer_is_used_again(memory: Wor
     write(producer, 2)
     assert calls.log.count("open") == 1
     assert written(memory) == [(1, ['{"id":2}'])]
+
+
+@pytest.mark.parametrize(("call", "numbers"), [("begin", [2]), ("commit", [1, 2])])
+def test_a_task_that_is_cancelled_while_its_transaction_begins_or_ends_leaves_none_open(
+    memory: World, monkeypatch: pytest.MonkeyPatch, call: str, numbers: list[int]
+) -> None:
+    """Fails if the task does not wait for the thread: the next transaction then finds one open."""
+    producer, real = started(memory), getattr(MemoryWriter, call)
+    is_there, goes_on = threading.Event(), threading.Event()
+
+    def slow(writer: MemoryWriter) -> None:
+        is_there.set()
+        goes_on.wait()
+        real(writer)
+
+    monkeypatch.setattr(MemoryWriter, call, slow)
+
+    async def insert(number: int) -> None:
+        async with producer.transaction() as transaction:
+            transaction.insert(TABLE, {"id": number}, {})
+
+    async def work() -> None:
+        task = asyncio.create_task(insert(1))
+        await asyncio.to_thread(is_there.wait)
+        task.cancel()
+        await asyncio.sleep(0)
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await insert(2)
+
+    asyncio.run(work())
+    assert [keys for _, keys in written(memory)] == [[f'{{"id":{each}}}'] for each in numbers]
 
 
 def test_a_writer_whose_transaction_could_not_be_aborted_is_not_used_again(

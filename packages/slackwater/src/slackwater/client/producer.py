@@ -12,6 +12,7 @@ from types import TracebackType
 from slackwater.client.broker import Broker, ProducerSettings, Writer
 from slackwater.client.consumer import TransactionalConsumer
 from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
+from slackwater.client.finishing import finished
 from slackwater.client.kafka import DROPPED, KafkaBroker, failure
 from slackwater.client.log import commit_log
 from slackwater.client.transaction import Commit
@@ -381,14 +382,20 @@ class ProducerTransaction:
             self._producer.abort(self)
 
     async def __aenter__(self) -> "ProducerTransaction":
-        """Begins it, in another thread."""
-        return await asyncio.to_thread(self.__enter__)
+        """Begins it, in another thread. A task that is cancelled meanwhile leaves nothing open."""
+        try:
+            return await finished(asyncio.ensure_future(asyncio.to_thread(self.__enter__)))
+        except asyncio.CancelledError as error:
+            if self._begun is not None:
+                await self.__aexit__(type(error), error, error.__traceback__)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commits it, or aborts it, in another thread."""
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        """Commits it, or aborts it, in another thread. A cancellation takes effect afterwards."""
+        ending = asyncio.to_thread(self.__exit__, kind, error, trace)
+        await finished(asyncio.ensure_future(ending))
 
     @property
     def position(self) -> CommitPosition:
