@@ -227,12 +227,16 @@ class _ConsumerThread:
         self._run(self._calls.get())
 
     def _run(self, call: _Call) -> None:
+        found, error = None, None
         try:
             found = self._do(call)
-        except BaseException as error:  # noqa: BLE001 - the border of the thread
-            self._tell(call, None, error)
-        else:
-            self._tell(call, found, None)
+        except BaseException as raised:  # noqa: BLE001 - the border of the thread
+            error = raised
+        if call.answer is None or call.answer.cancelled():
+            self._error = self._error or error
+            return
+        with suppress(RuntimeError):  # the loop is closed
+            call.answer.get_loop().call_soon_threadsafe(self._set, call.answer, found, error)
 
     def _do(self, call: _Call) -> Any:
         if call.do is None:
@@ -249,13 +253,6 @@ class _ConsumerThread:
         consumer.in_thread, consumer.wait_for_handler = self.ask, self._wait_for_handler
         consumer.is_closing = lambda: self.is_closing
         return consumer
-
-    def _tell(self, call: _Call, found: Any, error: BaseException | None) -> None:
-        if call.answer is None or call.answer.cancelled():
-            self._error = self._error or error
-            return
-        with suppress(RuntimeError):  # the loop is closed
-            call.answer.get_loop().call_soon_threadsafe(self._set, call.answer, found, error)
 
     def _set(self, answer: "asyncio.Future[Any]", found: Any, error: BaseException | None) -> None:
         if answer.cancelled():
