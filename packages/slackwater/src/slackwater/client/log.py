@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Generic, TypeVar
 
 from slackwater.cdc.records.record import Record
-from slackwater.client.broker import Broker, Reader
+from slackwater.client.broker import Broker, Portion, Reader
 from slackwater.client.transaction import Place
 from slackwater.cuts.cut_log import RecordDecoder
 from slackwater.protocol import (
@@ -73,9 +73,10 @@ class Log(Generic[T]):
         Raises:
             UnavailableError: Existing records could not be read for a minute.
         """
-        for record in read_between(self._past, {self.place: (start, end)}, self._clock):
-            if (entry := self._decode(record)) is not None:
-                yield entry
+        for portion in read_between(self._past, {self.place: (start, end)}, self._clock):
+            for record in portion.records:
+                if (entry := self._decode(record)) is not None:
+                    yield entry
 
     def first(self, start: int, end: int) -> T | None:
         """Returns the first entry between two offsets; raises like :meth:`entries`."""
@@ -124,7 +125,7 @@ class Log(Generic[T]):
         self._past.close()
 
 
-def read_between(reader: Reader, spans: Mapping[Place, tuple[int, int]], clock: Clock) -> Iterator[Record]:
+def read_between(reader: Reader, spans: Mapping[Place, tuple[int, int]], clock: Clock) -> Iterator[Portion]:
     """Yields the records of partitions between two offsets of each, which exist.
 
     Args:
@@ -153,10 +154,12 @@ def read_between(reader: Reader, spans: Mapping[Place, tuple[int, int]], clock: 
             if place not in positions:
                 continue
             end = spans[place][1]
-            yield from (record for record in records if (record.offset() or 0) < end)
             positions[place] = position
             if position >= end:
                 del positions[place]
+            if position > end:
+                records = [record for record in records if (record.offset() or 0) < end]
+            yield Portion(place, records, position)
     reader.reset()
 
 

@@ -350,9 +350,11 @@ class TopicOutput:
         """Reads documents between offsets; returns how many there were."""
         spans = {place: (starts.get(place, 0), end) for place, end in ends.items()}
         count = 0
-        for record in read_between(self._reader, spans, self._clock):
-            folded[record.topic() or ""].add(record.key() or b"", record.value())
-            count += 1
+        for place, records, _ in read_between(self._reader, spans, self._clock):
+            add = folded[place[0]].add
+            for record in records:
+                add(record.key() or b"", record.value())
+            count += len(records)
         return count
 
 
