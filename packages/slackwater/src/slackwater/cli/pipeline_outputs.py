@@ -1,16 +1,17 @@
 """Opens the outputs of pipelines that a command was given by their folders or by their names."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.client import PipelineOutput, TopicOutput
 from slackwater.command.invocation import kafka_settings, setting
+from slackwater.command.options import options
 from slackwater.control import known_runs
 from slackwater.cuts import PipelineLog, TopicUnavailableError
 from slackwater.protocol import ConfigError, LakeSettings
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 KINDS = ("kafka", "postgres", "delta", "iceberg")
 """The kinds of outputs, as pipeline.toml has them."""
-
-Command = TypeVar("Command", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +39,26 @@ class NamedPipeline:
     """False: it has scope ``aggregate``, as its folder says. Of a name alone that is not known."""
 
 
-def pipelines_to_read(command: Command) -> Command:
-    """Adds the arguments and options that say which pipelines, and where their outputs are."""
-    for add in reversed(
-        (
-            click.argument("folders", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path)),
-            click.option(
-                "--pipeline",
-                "names",
-                metavar="NAME",
-                multiple=True,
-                help="A pipeline's name, in place of its folder; may be repeated.",
-            ),
-            click.option(
-                "--kind",
-                type=click.Choice(KINDS),
-                default=KINDS[0],
-                show_default=True,
-                help="Kind of the outputs of each --pipeline; folders contain this information.",
-            ),
-            setting("kafka.bootstrap", "The brokers of the outputs."),
-            setting("timeline", "Of the LSN that is asked for.  [default: 1]"),
-        )
-    ):
-        command = add(command)
-    return command
+pipelines_to_read = options(
+    click.argument("folders", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path)),
+    click.option(
+        "--pipeline",
+        "names",
+        metavar="NAME",
+        multiple=True,
+        help="A pipeline's name, in place of its folder; may be repeated.",
+    ),
+    click.option(
+        "--kind",
+        type=click.Choice(KINDS),
+        default=KINDS[0],
+        show_default=True,
+        help="Kind of the outputs of each --pipeline; folders contain this information.",
+    ),
+    setting("kafka.bootstrap", "The brokers of the outputs."),
+    setting("timeline", "Of the LSN that is asked for.  [default: 1]"),
+)
+"""The arguments and options that say which pipelines, and where their outputs are."""
 
 
 def named_pipelines(folders: Sequence[Path], names: Sequence[str], kind: str) -> list[NamedPipeline]:

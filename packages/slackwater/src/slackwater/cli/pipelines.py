@@ -8,10 +8,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
+import click
+
 from slackwater.cli.revisions import Registered, follow_one_database
 from slackwater.client import PipelineOutput
 from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, redis_settings
-from slackwater.command.output import ago, aligned
+from slackwater.command.output import ago, aligned, utc
 from slackwater.control import (
     DelayCause,
     PipelineNode,
@@ -45,7 +47,6 @@ from slackwater.protocol import (
     StateError,
     SystemClock,
     epoch_ms,
-    from_epoch_ms,
 )
 from slackwater.settings.errors import unknown
 from slackwater.settings.model import Settings
@@ -54,6 +55,9 @@ _SETTLES_WITHIN = timedelta(seconds=3)
 """A sidecar reports every second, also to a Redis that has just started empty."""
 _LOOK_AGAIN_SECONDS = 0.2
 T = TypeVar("T")
+
+OF_ONE_SOURCE = click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+"""The option of commands that show a topology."""
 
 
 def settled(
@@ -356,11 +360,8 @@ def _pipeline_lines(pipeline: PipelineNode, topology: Topology) -> Iterator[str]
 
 
 def _run(pipeline: PipelineNode, now_ms: int) -> str:
-    began = from_epoch_ms(pipeline.started_ms)
-    text = (
-        f"{pipeline.host} process {pipeline.pid}, version {pipeline.version}, began "
-        f"{began:%Y-%m-%d %H:%M:%S} UTC, "
-    )
+    where = f"{pipeline.host} process {pipeline.pid}, version {pipeline.version}"
+    text = f"{where}, began {utc(pipeline.started_ms)}, "
     if pipeline.ended_ms is None:
         return f"{text}last report {ago(pipeline.heard_ms, now_ms)}"
     return f"{text}ended {ago(pipeline.ended_ms, now_ms)}"

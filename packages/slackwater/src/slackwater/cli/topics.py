@@ -6,9 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import click
 from confluent_kafka import KafkaException, Message
 
 from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.command.invocation import setting
+from slackwater.command.options import options
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, code_of, reason_of
 from slackwater.protocol import (
@@ -191,6 +194,14 @@ class CommitLog:
         hint = "start the pipeline once with this version, or see docs/runbooks.md#output-changed"
         reason = f"its progress record names {', '.join(names) or 'no commit topic'}, and none exists"
         raise InputError(f"the commits of pipeline {self._pipeline!r} cannot be found: {reason}", hint)
+
+
+OF_A_PIPELINE = options(
+    click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path)),
+    click.option("--pipeline", metavar="NAME", help="The name of the pipeline, instead of its folder."),
+    setting("kafka.bootstrap", "The brokers of the output."),
+)
+"""The options of commands that are about one pipeline; see :func:`pipeline_name`."""
 
 
 def pipeline_name(folder: Path | None, name: str | None) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from slackwater.command.boundary import is_watched
+from slackwater.command.options import Command
 from slackwater.observe.logs import configure_logging
 from slackwater.protocol import (
     InputError,
@@ -46,7 +47,6 @@ def search_path_lines(environment: Mapping[str, str] = os.environ) -> Iterator[s
         yield f'`{PROGRAM}` is not on the PATH of this shell: export PATH={shlex.quote(str(folder))}:"$PATH"'
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")
 
 
@@ -112,6 +112,10 @@ def timeout_option(seconds: int, meaning: str) -> Callable[[Command], Command]:
     """
     kind = click.FloatRange(min=0)
     return click.option("--timeout", type=kind, default=seconds, show_default=True, help=meaning)
+
+
+YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+"""The option of commands that ask before they change something."""
 
 
 def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) -> Settings:

@@ -8,29 +8,18 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def general_options(command: Command) -> Command:
-    """Adds the settings file, how to log, and tracebacks to a command or to a group of commands."""
-    options = [
-        _general("--config", metavar="FILE", help="Settings file.  [default: slackwater.toml, if it exists]"),
-        _general(
-            "--log-level",
-            type=click.Choice(["debug", "info", "warning", "error"]),
-            help="Lowest level to log.",
-        ),
-        _general(
-            "--log-file", metavar="FILE", help="Write the log to this file instead of to standard error."
-        ),
-        _general("--log-format", type=click.Choice(["text", "json"]), help="Format of the log."),
-        click.option(
-            "--debug", is_flag=True, expose_value=False, help="Show tracebacks; same as SLACKWATER_DEBUG=1."
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+def options(*adds: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Returns what adds options and arguments to a command, whose help text shows them in this order."""
+
+    def add(command: Command) -> Command:
+        for each in reversed(adds):
+            command = each(command)
+        return command
+
+    return add
 
 
-def _general(flag: str, **options: Any) -> Callable[[Command], Command]:
+def _general(flag: str, **known: Any) -> Callable[[Command], Command]:
     name = flag.removeprefix("--").replace("-", "_")
 
     def remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -42,4 +31,18 @@ def _general(flag: str, **options: Any) -> Callable[[Command], Command]:
         else:
             invocation.flags[name.replace("_", ".", 1)] = value
 
-    return click.option(flag, expose_value=False, callback=remember, **options)
+    return click.option(flag, expose_value=False, callback=remember, **known)
+
+
+general_options = options(
+    _general("--config", metavar="FILE", help="Settings file.  [default: slackwater.toml, if it exists]"),
+    _general(
+        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level to log."
+    ),
+    _general("--log-file", metavar="FILE", help="Write the log to this file instead of to standard error."),
+    _general("--log-format", type=click.Choice(["text", "json"]), help="Format of the log."),
+    click.option(
+        "--debug", is_flag=True, expose_value=False, help="Show tracebacks; same as SLACKWATER_DEBUG=1."
+    ),
+)
+"""The settings file, how to log, and tracebacks, for a command or a group of commands."""

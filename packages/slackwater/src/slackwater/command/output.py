@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -10,10 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from slackwater.command.options import Command
 from slackwater.observe.logs import hidden
-from slackwater.protocol import Finding
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from slackwater.protocol import Finding, from_epoch_ms
 
 
 class Output:
@@ -112,6 +110,11 @@ def ago(milliseconds: int, now_ms: int) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s ago"
     return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+
+
+def utc(milliseconds: int) -> str:
+    """Returns a moment, in milliseconds since the epoch, to the second."""
+    return f"{from_epoch_ms(milliseconds):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def show_findings(findings: Iterable[Finding], output: Output, when_right: str) -> int:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import click
 import orjson
 
 from slackwater.cli.commands.sidecar import sidecar_settings
 from slackwater.command.invocation import setting, sources_of, start_command
+from slackwater.command.options import options
 from slackwater.protocol import SourceTopics
 from slackwater.protocol.keys import commit_topic, cut_log_topic, table_name
 from slackwater.protocol.rights import (
@@ -31,28 +31,22 @@ from slackwater.protocol.rights import (
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
-Command = TypeVar("Command", bound=Callable[..., object])
 _BROKERS = "localhost:9092"
 
 
-def _printed(command: Command) -> Command:
-    """Adds the options of what every role prints."""
-    for add in (
-        click.option(
-            "--as",
-            "form",
-            type=click.Choice(["commands", "json", "strimzi"]),
-            default="commands",
-            show_default=True,
-            help="Commands of Kafka's kafka-acls.sh, a JSON array, or Strimzi's KafkaUser as JSON.",
-        ),
-        click.option("--user", required=True, metavar="NAME", help="The user of Kafka, without `User:`."),
-        setting("kafka.bootstrap", "Brokers, for the commands."),
-    ):
-        command = add(command)
-    return command
-
-
+_printed = options(
+    setting("kafka.bootstrap", "Brokers, for the commands."),
+    click.option("--user", required=True, metavar="NAME", help="The user of Kafka, without `User:`."),
+    click.option(
+        "--as",
+        "form",
+        type=click.Choice(["commands", "json", "strimzi"]),
+        default="commands",
+        show_default=True,
+        help="Commands of Kafka's kafka-acls.sh, a JSON array, or Strimzi's KafkaUser as JSON.",
+    ),
+)
+"""The options of what every role prints."""
 _SOURCE = setting("source", "The connector's topic.prefix.")
 
 

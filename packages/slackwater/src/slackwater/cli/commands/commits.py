@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from slackwater.cli.topics import CommitLog, pipeline_name
+from slackwater.cli.topics import OF_A_PIPELINE, CommitLog, pipeline_name
 from slackwater.command.invocation import kafka_settings, lsn_of, setting, start_command
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.protocol import (
@@ -35,9 +35,7 @@ _HEAD = ("commit", "committed at (UTC)", "xid", "documents", "where")
 
 
 @click.command()
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("--pipeline", metavar="NAME", help="The name of the pipeline, instead of its folder.")
-@setting("kafka.bootstrap", "The brokers of the output.")
+@OF_A_PIPELINE
 @setting("timeline", "Timeline of the given LSNs.  [default: 1]")
 @click.option("--last", type=click.IntRange(min=1), help=f"The newest N records.  [default: {_SHOWN}]")
 @click.option("--from", "from_lsn", metavar="LSN", help="All records from this commit on.")

@@ -1,8 +1,8 @@
 """``slackwater connector``."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -23,6 +23,7 @@ from slackwater.cdc.connector import (
 from slackwater.cli.databases import POSTGRES_URL, Database, connected
 from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, required, setting, start_command
+from slackwater.command.options import options
 from slackwater.command.output import Output, show_findings
 from slackwater.control import DelayCause, SourceSigns, faults_of_connector
 from slackwater.protocol import ConnectorReport, Finding, InputError, SourceTopics, Verdict
@@ -279,10 +280,8 @@ def _list(tables: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(list(names))
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _PORT = "5432"
-_OPTIONS = (
+_planned = options(
     setting("source", "Both topic.prefix and name of the connector."),
     POSTGRES_URL,
     click.option(
@@ -302,14 +301,8 @@ _OPTIONS = (
         help="Number of partitions of each table's topic.",
     ),
 )
+"""The options that say which connector is meant."""
 _CONNECT_URL = setting("connect.url", "http://host:port of Kafka Connect.")
-
-
-def _planned(command: Command) -> Command:
-    """Gives a command the options that say which connector is meant."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 @click.group()

@@ -11,8 +11,8 @@ from slackwater.cli.doctor.examination import examine, open_sources
 from slackwater.cli.doctor.facts import Finding, SourceFacts, end_of, make_report
 from slackwater.cli.pipelines import pipeline_table
 from slackwater.command.invocation import setting, sources_of, start_command
-from slackwater.command.output import Output, ago, aligned, json_option
-from slackwater.protocol import OpenTransaction, format_position, from_epoch_ms
+from slackwater.command.output import Output, ago, aligned, json_option, utc
+from slackwater.protocol import OpenTransaction, format_position
 from slackwater.settings.errors import unknown
 from slackwater.settings.model import Settings
 
@@ -124,9 +124,8 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
 
 def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:
     lsn = transaction.commit_lsn
-    since = from_epoch_ms(transaction.since_ms)
     at = f"commit {format_position(lsn)}" if lsn else "END not read"
-    lines = [f"transaction {transaction.xid}: {at}, incomplete since {since:%Y-%m-%d %H:%M:%S} UTC"]
+    lines = [f"transaction {transaction.xid}: {at}, incomplete since {utc(transaction.since_ms)}"]
     tables = sorted({*transaction.expected, *transaction.received})
     rows = [("  table", "received", "expected")]
     rows += [

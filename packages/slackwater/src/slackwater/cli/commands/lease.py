@@ -6,9 +6,9 @@ import click
 
 from slackwater.client import end_lease, open_leases, renew_lease
 from slackwater.command.invocation import kafka_settings, setting, start_command
-from slackwater.command.output import Output, aligned, json_option
+from slackwater.command.output import Output, aligned, json_option, utc
 from slackwater.control import LeaseStanding, LeaseState, lease_standings
-from slackwater.protocol import InputError, SystemClock, commit_id, epoch_ms, from_epoch_ms
+from slackwater.protocol import InputError, SystemClock, commit_id, epoch_ms
 
 _BROKERS = setting("kafka.bootstrap", "The brokers of the pipelines.")
 
@@ -81,7 +81,7 @@ def renew(ctx: click.Context, lease_id: str, seconds: float) -> None:
     kafka = kafka_settings(start_command(ctx), "where leases are kept")
     with open_leases(kafka) as log:
         found = renew_lease(log, lease_id, duration=timedelta(seconds=seconds))
-    Output().line(f"lease {found.id} ends at {from_epoch_ms(found.expires_ms):%Y-%m-%d %H:%M:%S} UTC")
+    Output().line(f"lease {found.id} ends at {utc(found.expires_ms)}")
 
 
 @lease.command()

@@ -7,7 +7,8 @@ import click
 import orjson
 
 from slackwater.cli.databases import POSTGRES_URL, Database, connected
-from slackwater.command.invocation import Command, kafka_settings, setting, start_command
+from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.options import options
 from slackwater.command.output import Output, ago, json_option
 from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock, epoch_ms
 from slackwater.settings.errors import CommandConfigError
@@ -209,10 +210,7 @@ def indoubt() -> None:
     """
 
 
-def _of_both(command: Command) -> Command:
-    """Adds what both commands are given."""
-    brokers = setting("kafka.bootstrap", "The brokers of the messages.")
-    return brokers(POSTGRES_URL(command))
+_of_both = options(setting("kafka.bootstrap", "The brokers of the messages."), POSTGRES_URL)
 
 
 @indoubt.command("list")

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from slackwater.cli.pipelines import open_pipeline_log, read_topology, remarks_on
+from slackwater.cli.pipelines import OF_ONE_SOURCE, open_pipeline_log, read_topology, remarks_on
 from slackwater.cli.removal import check_not_a_source, check_not_running, remove_pipeline, runs_of
-from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.invocation import YES, kafka_settings, setting, start_command
 from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.control import PipelineNode, make_topology
 from slackwater.protocol import SystemClock, epoch_ms
@@ -33,7 +33,7 @@ def pipeline() -> None:
 
 @pipeline.command("list")
 @_BROKERS
-@click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+@OF_ONE_SOURCE
 @json_option("one JSON array")
 @click.pass_context
 def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> None:
@@ -92,7 +92,7 @@ def pipeline_rows(pipelines: Sequence[PipelineNode], now_ms: int) -> list[Sequen
 @_BROKERS
 @_CHECKPOINT
 @click.argument("name", metavar="NAME")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@YES
 @click.pass_context
 def reset(ctx: click.Context, name: str, yes: bool) -> None:
     """Reset a pipeline to start over: remove its state, its outputs, commit records and progress.
@@ -124,7 +124,7 @@ def reset(ctx: click.Context, name: str, yes: bool) -> None:
 @_CHECKPOINT
 @click.argument("name", metavar="NAME")
 @click.option("--outputs", is_flag=True, help="Also remove its topics and tables, progress and state.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@YES
 @click.pass_context
 def delete(ctx: click.Context, name: str, outputs: bool, yes: bool) -> None:
     """Remove a pipeline that will never run again from the topology, and free its name.

@@ -34,7 +34,7 @@ from slackwater.client import (
     wait_visible,
 )
 from slackwater.command.invocation import kafka_settings, lsn_of, start_command, timeout_option
-from slackwater.command.output import Output, json_option
+from slackwater.command.output import Output, json_option, utc
 from slackwater.protocol import (
     CommitPosition,
     InputError,
@@ -42,7 +42,6 @@ from slackwater.protocol import (
     SystemClock,
     commit_id,
     epoch_ms,
-    from_epoch_ms,
 )
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
@@ -265,8 +264,7 @@ def show_snapshot(output: Output, snapshot: ViewSnapshot, lease: Lease | None = 
     label = "commit" if snapshot.is_consistent else "commits from"
     rows = [("source", snapshot.source), (label, f"{at} ({commit_id(at.timeline, at.lsn)})")]
     if lease is not None:
-        ends = from_epoch_ms(lease.expires_ms)
-        rows.append(("lease", f"{lease.id}, until {ends:%Y-%m-%d %H:%M:%S} UTC"))
+        rows.append(("lease", f"{lease.id}, until {utc(lease.expires_ms)}"))
     output.table(rows)
     for view, documents in snapshot.documents.items():
         output.line()

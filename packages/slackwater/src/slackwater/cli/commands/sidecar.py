@@ -11,7 +11,7 @@ import click
 from slackwater.cli.control.server import control_plane
 from slackwater.command.invocation import redis_settings, servers, setting, sources_of, start_command
 from slackwater.command.listening import http_settings
-from slackwater.command.options import general_options
+from slackwater.command.options import general_options, options
 from slackwater.command.output import Output
 from slackwater.observe.stopping import stop_on_signals
 from slackwater.observe.telemetry import sending_telemetry
@@ -56,7 +56,7 @@ Passwords and TLS are settings under kafka. and redis. (see `slackwater config`)
 docs/sidecar.md (how it decides) and docs/observability.md (its metrics).
 """
 
-_OPTIONS = (
+_options = options(
     click.option(
         "--source", "sources", multiple=True, metavar="NAME", help="A connector's topic.prefix; repeatable."
     ),
@@ -86,10 +86,8 @@ def _command(call: str) -> click.Command:
     def run(ctx: click.Context, sources: tuple[str, ...]) -> None:
         ctx.exit(follow(start_command(ctx, {"sources": ",".join(sources) or None})))
 
-    command = click.pass_context(run)
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return click.command("sidecar", help=_HELP.replace("slackwater sidecar", call))(command)
+    help_text = _HELP.replace("slackwater sidecar", call)
+    return click.command("sidecar", help=help_text)(_options(click.pass_context(run)))
 
 
 sidecar = _command("slackwater sidecar")

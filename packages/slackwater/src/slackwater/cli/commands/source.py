@@ -17,8 +17,9 @@ from slackwater.cli.decisions import (
     refusal_in,
 )
 from slackwater.cli.doctor.examination import Sources, examine, open_sources
-from slackwater.command.invocation import Command, lsn_of, required, setting, start_command
-from slackwater.command.output import Output, aligned
+from slackwater.command.invocation import YES, lsn_of, required, setting, start_command
+from slackwater.command.options import options
+from slackwater.command.output import Output, aligned, utc
 from slackwater.control import known_pipelines
 from slackwater.cuts import FrontierStatus, TopicUnavailableError
 from slackwater.protocol import (
@@ -27,7 +28,6 @@ from slackwater.protocol import (
     SkipDecision,
     epoch_ms,
     format_position,
-    from_epoch_ms,
 )
 
 
@@ -47,21 +47,14 @@ def source() -> None:
     """
 
 
-def _of_a_source(command: Command) -> Command:
-    """Adds the flags that every command here has."""
-    for path, meaning in (
-        ("redis.url", "redis://host:port, where the sidecar publishes."),
-        ("kafka.bootstrap", "The brokers that Debezium writes to."),
-        ("source", "The connector's topic.prefix."),
-    ):
-        command = setting(path, meaning)(command)
-    return command
-
-
-def _decides(command: Command) -> Command:
-    """Adds the flags of a command that takes a decision."""
-    command = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
-    return click.option("--reason", default="", metavar="TEXT", help="Stored with the decision.")(command)
+_of_a_source = options(
+    setting("source", "The connector's topic.prefix."),
+    setting("kafka.bootstrap", "The brokers that Debezium writes to."),
+    setting("redis.url", "redis://host:port, where the sidecar publishes."),
+)
+_decides = options(
+    click.option("--reason", default="", metavar="TEXT", help="Stored with the decision."), YES
+)
 
 
 @source.command()
@@ -196,7 +189,7 @@ def _show_lines(
         return
     yield ""
     table = [("decided", "by", "what", "reason")]
-    yield from aligned(table + [(_time(d.wall_ms), d.decided_by, _what(d), d.reason or "-") for d in decided])
+    yield from aligned(table + [(utc(d.wall_ms), d.decided_by, _what(d), d.reason or "-") for d in decided])
 
 
 def _registered(sources: Sources) -> str:
@@ -225,7 +218,3 @@ def _what(decision: Decision) -> str:
     if isinstance(decision, PassDecision):
         return f"read on past offset {decision.log_offset} of the cut log"
     return f"begin timeline {decision.timeline} at transaction offset {decision.transaction_offset}"
-
-
-def _time(milliseconds: int) -> str:
-    return f"{from_epoch_ms(milliseconds):%Y-%m-%d %H:%M:%S} UTC"

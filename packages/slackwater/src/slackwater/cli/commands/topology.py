@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from slackwater.cli.pipelines import (
+    OF_ONE_SOURCE,
     cause_lines,
     read_snapshots,
     read_topology,
@@ -31,7 +32,7 @@ _COLOURS = {"running": "black", "left": "gray50", "failed": "red", "vanished": "
 
 @click.command()
 @setting("kafka.bootstrap", "The brokers of the pipelines.")
-@click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+@OF_ONE_SOURCE
 @json_option("one JSON object")
 @click.option("--dot", "as_dot", is_flag=True, help="For Graphviz: one graph.")
 @click.pass_context
@@ -149,7 +150,7 @@ def _indented(line: str) -> str:
 @click.command()
 @setting("kafka.bootstrap", "The brokers of pipelines.")
 @setting("redis.url", "redis://host:port, where sidecars report.")
-@click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+@OF_ONE_SOURCE
 @json_option("one JSON object")
 @click.pass_context
 def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
@@ -229,7 +230,7 @@ def _seconds(milliseconds: int | None) -> str:
 
 @click.command()
 @setting("kafka.bootstrap", "The brokers of the pipelines.")
-@click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+@OF_ONE_SOURCE
 @json_option("one JSON array")
 @click.pass_context
 def snapshots(ctx: click.Context, source: str | None, as_json: bool) -> None:

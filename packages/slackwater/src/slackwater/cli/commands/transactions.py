@@ -8,8 +8,8 @@ import click
 import orjson
 from confluent_kafka import Message
 
-from slackwater.cli.topics import explained, pipeline_name, written_topics
-from slackwater.command.invocation import Command, kafka_settings, setting, start_command
+from slackwater.cli.topics import OF_A_PIPELINE, explained, pipeline_name, written_topics
+from slackwater.command.invocation import kafka_settings, start_command
 from slackwater.command.output import Output, ago, json_option
 from slackwater.kafka.reader import TopicReader
 from slackwater.protocol import InputError, KafkaSettings, SystemClock, epoch_ms
@@ -107,16 +107,8 @@ def transactions() -> None:
     """
 
 
-def _of_a_pipeline(command: Command) -> Command:
-    """Adds what both commands are given."""
-    brokers = setting("kafka.bootstrap", "The brokers of the output.")
-    name = click.option("--pipeline", metavar="NAME", help="The name of the pipeline, instead of its folder.")
-    command = name(brokers(command))
-    return click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))(command)
-
-
 @transactions.command("list")
-@_of_a_pipeline
+@OF_A_PIPELINE
 @json_option("one JSON object per blocked partition")
 @click.pass_context
 def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json: bool) -> None:
@@ -140,7 +132,7 @@ def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json
 
 
 @transactions.command()
-@_of_a_pipeline
+@OF_A_PIPELINE
 @click.pass_context
 def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None:
     """Abort the open transaction of a pipeline whose run is gone, and show what is still open.
