@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from slackwater.engine.settings import Scope
-from slackwater.outputs.contract import Emit, Format, KeyFormat
+from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
 from slackwater.pipeline import ViewOutput, load_pipeline, pipeline_definition
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.settings import revision_checkpoint
@@ -317,6 +317,11 @@ def test_outputs_without_a_folder_have_the_same_forms() -> None:
             "cloudevents cannot be combined",
         ),
         (ViewOutput("a", "a", format=Format.DEBEZIUM), Emit.TRANSACTIONS, "expected prefix.schema.table"),
+        (
+            ViewOutput("a", "s.a", kind=SinkKind.POSTGRES, history=True),
+            Emit.LATEST,
+            "needs every transaction",
+        ),
         (
             ViewOutput("a", "p.public.a", format=Format.DEBEZIUM, key_format=KeyFormat.AVRO),
             Emit.TRANSACTIONS,

@@ -1,12 +1,13 @@
 """The definition of a pipeline: everything that determines its results."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slackwater.cdc.captured import shared_topics
 from slackwater.engine.evaluate.evaluators import Evaluators
+from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Scope, StageSettings
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
 from slackwater.protocol import ConfigError, SourceTopics
@@ -24,9 +25,8 @@ from slackwater.sql.plan import (
 )
 from slackwater.sql.planner.sharing import stage_uses
 
-SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
+_SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 """The name of a topic that contains a table of a source, <prefix>.<schema>.<table>."""
-"""Of the table with every version, beside a table of PostgreSQL."""
 _TABLE_OF_THE_DATABASE = 0
 """The origin of an input that is not the result of another stage."""
 
@@ -152,132 +152,127 @@ def stage_settings(definition: PipelineDefinition, limits: StatementLimits = DEF
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFault:
-    """The reason why a source or outputs are impossible."""
-
-    key: str
-    """The key of pipeline.toml that has to be changed."""
-    problem: str
-    hint: str
+MakeError = Callable[[str, str, str], ConfigError]
+"""Makes the error for a key of pipeline.toml that has to be changed, with the problem and the hint."""
 
 
-def fault_of_outputs(
-    source: str, emit: Emit, scope: Scope, outputs: Sequence[ViewOutput], plan: EnginePlan
-) -> OutputFault | None:
-    """Returns why outputs cannot have their forms; None if they can.
+def checked(definition: PipelineDefinition, error: MakeError) -> PipelineDefinition:
+    """Returns a definition that a run may use; documents for tables of a source are changes in its plan.
 
     Args:
-        source: The source that the pipeline reads.
-        emit: Which states are published.
-        scope: The scope of the pipeline.
-        outputs: All outputs, in the order of the plan's views.
-        plan: The plan of the pipeline.
+        definition: What was read, whose documents are whole rows.
+        error: Makes the error if something is impossible.
     """
-    for output in outputs:
+    check_places(definition.outputs, error)
+    for output in definition.outputs:
+        if output.history and definition.emit is not Emit.TRANSACTIONS:
+            hint = 'set emit = "transactions", which publishes the state after each transaction'
+            raise error("emit", f"history of view {output.view!r} needs every transaction", hint)
         if output.cloudevents and output.format in (Format.AVRO, Format.JSON_SCHEMA):
             hint = "remove one of the two: CloudEvents have no content type for values with a schema id"
             problem = f'cloudevents cannot be combined with format = "{output.format}"'
-            return OutputFault("outputs", f"view {output.view!r}: {problem}", hint)
-    return _fault_of_sources(source, emit, scope, outputs, plan)
+            raise error("outputs", f"view {output.view!r}: {problem}", hint)
+    if definition.scope is Scope.AGGREGATE:
+        try:
+            check_aggregate(definition.plan)
+        except ConfigError as found:
+            raise error("scope", str(found), "`slackwater explain` shows the stages") from found
+    tables = [number for number, output in enumerate(definition.outputs) if output.is_source]
+    if tables:
+        _check_tables(definition, tables, error)
+    _check_topics(definition, error)
+    return replace(definition, plan=with_documents_before(definition.plan, tables)) if tables else definition
 
 
-def _fault_of_sources(
-    source: str, emit: Emit, scope: Scope, outputs: Sequence[ViewOutput], plan: EnginePlan
-) -> OutputFault | None:
-    """Returns why the outputs that are to be tables cannot be tables of one source."""
-    tables = [(view, o) for view, o in zip(plan.views, outputs, strict=True) if o.is_source]
-    if not tables:
-        return None
+def check_places(outputs: Sequence[ViewOutput], error: MakeError) -> None:
+    """Refuses outputs that write the same topic or table."""
+    taken: dict[tuple[SinkKind, str], str] = {}
+    for output in outputs:
+        for place in _own_places(output):
+            writer = taken.setdefault((output.kind, place), output.view)
+            if writer != output.view:
+                what = "topic" if output.kind is SinkKind.KAFKA else "table"
+                views = f"{writer} and {output.view}"
+                raise error("outputs", f"{views} both write {what} {place!r}", "give each view its own")
+    for output in outputs:
+        for place in _shared_places(output):
+            if (output.kind, place) in taken:
+                what = f"{taken[output.kind, place]} writes topic {place!r}, which describes the transactions"
+                raise error("outputs", f"{what} of {output.view}", "use another name")
+
+
+def _check_tables(definition: PipelineDefinition, tables: Sequence[int], error: MakeError) -> None:
+    """Refuses outputs that are to be tables of a source and cannot be tables of one."""
     needs = 'format = "debezium" needs'
-    if emit is not Emit.TRANSACTIONS:
+    if definition.emit is not Emit.TRANSACTIONS:
         hint = 'set emit = "transactions": each event then belongs to a transaction of the database'
-        return OutputFault("emit", f"{needs} every transaction", hint)
-    if scope is not Scope.STRICT:
+        raise error("emit", f"{needs} every transaction", hint)
+    if definition.scope is not Scope.STRICT:
         hint = 'set scope = "strict": BEGIN and END describe whole transactions'
-        return OutputFault("scope", f"{needs} whole transactions", hint)
-    for _, output in tables:
-        if not SOURCE_TOPIC.fullmatch(output.name):
+        raise error("scope", f"{needs} whole transactions", hint)
+    outputs = [definition.outputs[number] for number in tables]
+    for output in outputs:
+        if not _SOURCE_TOPIC.fullmatch(output.name):
             hint = "schema and table may contain letters, digits and '_', at most 63 each"
             problem = f"{output.name!r}: expected prefix.schema.table, as Debezium names topics"
-            return OutputFault("outputs", problem, hint)
+            raise error("outputs", f"view {output.view!r}: {problem}", hint)
         if output.key_format is not KeyFormat.JSON:
             hint = "remove it: other pipelines read such a topic like that of a connector"
             problem = f"key_format {str(output.key_format)!r} cannot be combined with format 'debezium'"
-            return OutputFault("outputs", f"view {output.view!r}: {problem}", hint)
-    prefixes = sorted({output.prefix for _, output in tables})
+            raise error("outputs", f"view {output.view!r}: {problem}", hint)
+    prefixes = sorted({output.prefix for output in outputs})
     if len(prefixes) > 1:
         problem = f"the topics have different prefixes: {' and '.join(map(repr, prefixes))}"
-        return OutputFault("outputs", problem, "a source has one prefix: <prefix>.<schema>.<table>")
-    if prefixes[0] == source:
+        raise error("outputs", problem, "a source has one prefix: <prefix>.<schema>.<table>")
+    if prefixes[0] == definition.source:
         problem = f"{prefixes[0]!r} is the prefix of the source that is read"
         hint = 'an output that is a source needs its own prefix: set topic = "<prefix>.<schema>.<table>"'
-        return OutputFault("source", problem, hint)
-    return next((fault for view, _ in tables if (fault := _fault_of_key(view)) is not None), None)
+        raise error("source", problem, hint)
+    for view in (definition.plan.views[number] for number in tables):
+        missing = [name for name in view.key if name not in {column.name for column in view.outputs}]
+        if missing or not view.key:
+            lacks = [f"its key has column {name!r}, which it does not select" for name in missing]
+            hint = "a table of a source needs a primary key: select all columns of the key"
+            raise error("outputs", f"view {view.name!r}: {lacks[0] if lacks else 'it has no key'}", hint)
 
 
-def _fault_of_key(view: PublishedView) -> OutputFault | None:
-    missing = [name for name in view.key if name not in {column.name for column in view.outputs}]
-    if view.key and not missing:
-        return None
-    what = f"its key has column {missing[0]!r}, which it does not select" if missing else "it has no key"
-    hint = "a table of a source needs a primary key: select all columns of the key"
-    return OutputFault("outputs", f"view {view.name!r}: {what}", hint)
-
-
-def own_places(output: ViewOutput) -> tuple[str, ...]:
+def _own_places(output: ViewOutput) -> tuple[str, ...]:
     """Returns the names of everything that an output writes."""
     if output.kind is not SinkKind.KAFKA:
         return (output.name, *((output.name + HISTORY_SUFFIX,) if output.history else ()))
     return (output.name, commit_topic(output.name))
 
 
-def shared_places(output: ViewOutput) -> tuple[str, ...]:
+def _shared_places(output: ViewOutput) -> tuple[str, ...]:
     """Returns the names of everything that an output writes together with others."""
     topics = SourceTopics(output.prefix)
     return (topics.transactions, topics.notifications) if output.is_source else ()
 
 
-def fault_of_names(
-    source: str, outputs: Sequence[ViewOutput], plan: EnginePlan, routed: Mapping[str, str]
-) -> OutputFault | None:
-    """Returns which table or output would share a topic that has another purpose; None if there is none.
-
-    Args:
-        source: The source that the pipeline reads.
-        outputs: All outputs.
-        plan: The plan of the pipeline.
-        routed: The topics of tables whose records a transform sends elsewhere.
-    """
-    topics = SourceTopics(source, routed)
-    for shared in shared_topics(topics, table_names(plan)):
-        return OutputFault("source", f"table {shared.table}: {shared.text}", shared.hint)
-    inputs = {topics.data(table): f"the topic of table {table}" for table in table_names(plan)}
+def _check_topics(definition: PipelineDefinition, error: MakeError) -> None:
+    """Refuses tables and outputs that would share a topic that has another purpose."""
+    source, topics = definition.source, SourceTopics(definition.source, definition.topics)
+    for shared in shared_topics(topics, definition.tables):
+        raise error("source", f"table {shared.table}: {shared.text}", shared.hint)
+    inputs = {topics.data(table): f"the topic of table {table}" for table in definition.tables}
     inputs[topics.transactions] = "the transaction topic of the source"
     inputs[topics.notifications] = "the topic of the connector's notifications"
-    for output in outputs:
+    for output in definition.outputs:
         if output.kind is not SinkKind.KAFKA:
             continue
-        for place in (*own_places(output), *shared_places(output)):
+        for place in (*_own_places(output), *_shared_places(output)):
             used = inputs.get(place) or _purpose_of(place, source)
             if used:
                 problem = f"view {output.view!r} cannot write topic {place!r}, which is {used}"
-                return OutputFault("outputs", problem, "use another name for the topic")
-    return None
+                raise error("outputs", problem, "use another name for the topic")
 
 
 def _purpose_of(topic: str, source: str) -> str:
     if is_reserved_topic(topic):
         return "reserved for the records of Slackwater, Kafka or a connector"
-    if SOURCE_TOPIC.fullmatch(topic) and topic.rsplit(".", 2)[0] == source:
+    if _SOURCE_TOPIC.fullmatch(topic) and topic.rsplit(".", 2)[0] == source:
         return f"a table of source {source!r} by its name"
     return ""
-
-
-def with_changes(plan: EnginePlan, outputs: Sequence[ViewOutput]) -> EnginePlan:
-    """Returns a plan whose documents are changes for outputs that are tables of a source."""
-    tables = [number for number, output in enumerate(outputs) if output.is_source]
-    return with_documents_before(plan, tables) if tables else plan
 
 
 def pipeline_definition(
@@ -312,20 +307,16 @@ def pipeline_definition(
     outputs = tuple(
         replace(each, format=Format(each.format), key_format=KeyFormat(each.key_format)) for each in outputs
     )
-    plan = sql.plan([output.view for output in outputs])
-    fault = fault_of_outputs(source, emit, Scope.STRICT, outputs, plan)
-    fault = fault or fault_of_names(source, outputs, plan, {})
-    if fault is not None:
-        raise ConfigError(f"pipeline {name!r}: {fault.key}: {fault.problem}", fault.hint)
-    return PipelineDefinition(
+    definition = PipelineDefinition(
         name=name,
         source=source,
         emit=emit,
         buckets=buckets,
         outputs=outputs,
-        plan=with_changes(plan, outputs),
+        plan=sql.plan([output.view for output in outputs]),
         sql=sql,
     )
+    return checked(definition, lambda key, text, hint: ConfigError(f"pipeline {name!r}: {key}: {text}", hint))
 
 
 def table_names(plan: EnginePlan) -> tuple[str, ...]:

@@ -19,20 +19,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Scope
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
 from slackwater.pipeline.definition import (
-    SOURCE_TOPIC,
     PipelineDefinition,
     PipelineSql,
     ViewOutput,
-    fault_of_names,
-    fault_of_outputs,
-    own_places,
-    shared_places,
+    checked,
     table_names,
-    with_changes,
 )
 from slackwater.pipeline.settings import revision_name
 from slackwater.pipeline.toml_table import PipelineLabels, TomlTable, TopicName, read_definition, read_file
@@ -104,16 +98,8 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     file = toml.read(_PipelineFile)
     sql = read_sql(folder)
     outputs = read_outputs(toml, file.name, sql.view_names, file.revision)
-    _check_history(toml, file.emit, outputs)
     plan = sql.plan([output.view for output in outputs], scope=file.scope)
-    _check_scope(toml, file.scope, plan)
-    topics = _topics(toml.table("topics"), plan)
-    fault = fault_of_outputs(file.source, file.emit, file.scope, outputs, plan)
-    fault = fault or fault_of_names(file.source, outputs, plan, topics)
-    if fault is not None:
-        raise toml.error(fault.key, fault.problem, fault.hint)
-    plan = with_changes(plan, outputs)
-    return PipelineDefinition(
+    definition = PipelineDefinition(
         name=revision_name(file.name, file.revision),
         source=file.source,
         owner=file.owner,
@@ -122,10 +108,11 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
         buckets=file.buckets,
         revision=file.revision,
         outputs=outputs,
-        topics=topics,
+        topics=_topics(toml.table("topics"), plan),
         plan=plan,
         sql=sql,
     )
+    return checked(definition, toml.error)
 
 
 def read_sql(folder: Path) -> PipelineSql:
@@ -177,7 +164,6 @@ def read_outputs(
     outputs = tuple(output for output in found if output is not None)
     if not outputs:
         raise several.error(views[0], "no view is published", "a pipeline must publish at least one")
-    _refuse_shared_places(toml, outputs)
     return outputs
 
 
@@ -202,13 +188,9 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
     name = revision_name(view, revision)
     if output.format is Format.DEBEZIUM:
         name = f"{revision_name(pipeline, revision).replace('.', '_')}.{_SOURCE_SCHEMA}.{view}"
-    topic = output.topic or name
-    if output.format is Format.DEBEZIUM and not SOURCE_TOPIC.fullmatch(topic):
-        hint = "schema and table may contain letters, digits and '_', at most 63 each"
-        raise table.error("topic", f"{topic!r}: expected prefix.schema.table, as Debezium names topics", hint)
     return ViewOutput(
         view,
-        topic,
+        output.topic or name,
         output.partitions,
         format=output.format,
         key_format=output.key_format,
@@ -234,29 +216,6 @@ def _output_table(table: TomlTable, output: _TableOutput, view: str, revision: i
     return ViewOutput(view, name, kind=output.kind, history=history)
 
 
-def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> None:
-    taken: dict[tuple[SinkKind, str], str] = {}
-    for output in outputs:
-        for place in own_places(output):
-            writer = taken.setdefault((output.kind, place), output.view)
-            if writer != output.view:
-                what = "topic" if output.kind is SinkKind.KAFKA else "table"
-                views = f"{writer} and {output.view}"
-                raise toml.error("outputs", f"{views} both write {what} {place!r}", "give each view its own")
-    for output in outputs:
-        for place in shared_places(output):
-            if (output.kind, place) in taken:
-                what = f"{taken[output.kind, place]} writes topic {place!r}, which describes the transactions"
-                raise toml.error("outputs", f"{what} of {output.view}", "use another name")
-
-
-def _check_history(toml: TomlTable, emit: Emit, outputs: Sequence[ViewOutput]) -> None:
-    for output in outputs:
-        if output.history and emit is not Emit.TRANSACTIONS:
-            hint = 'set emit = "transactions", which publishes the state after each transaction'
-            raise toml.error("emit", f"history of view {output.view!r} needs every transaction", hint)
-
-
 def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
     named = {_full_name(table, written): value for written, value in table.values.items()}
     if len(named) < len(table.values):
@@ -270,11 +229,3 @@ def _full_name(table: TomlTable, written: str) -> str:
         return table_name(written)
     except ConfigError as error:
         raise table.error(written, error.problem, error.hint) from None
-
-
-def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
-    if scope is Scope.AGGREGATE:
-        try:
-            check_aggregate(plan)
-        except ConfigError as error:
-            raise toml.error("scope", str(error), "`slackwater explain` shows the stages") from error
