@@ -19,6 +19,8 @@ from slackwater.cuts import RedisMarkerStore
 from slackwater.engine.settings import FormProof
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.contract import REQUEST_TIMEOUT
+from slackwater.pipeline.definition import PipelineDefinition, used_columns
+from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.source.kafka_reader import first_values
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.protocol import (
@@ -169,6 +171,12 @@ class ConnectorCheck:
         self.refusal = ""
         """Why the sidecar publishes no further cut, as it said last; empty: it does, or it was not asked."""
         self._looks = Repeating("connector-check", self.look, LOOK_SECONDS)
+
+    @classmethod
+    def of_run(cls, definition: PipelineDefinition, settings: RunSettings) -> "ConnectorCheck":
+        """Returns the check for a run of a pipeline."""
+        used, redis = used_columns(definition.plan), settings.servers.redis
+        return cls(definition.source, settings.ask_connect, redis, used, settings.connector_properties)
 
     def look(self) -> list[Finding]:
         """Returns what makes views wrong, as far as anybody knows, and sets :attr:`is_known`.

@@ -35,7 +35,6 @@ from slackwater.pipeline.definition import (
     PipelineDefinition,
     needed_columns,
     stage_settings,
-    used_columns,
 )
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.folder import load_pipeline
@@ -169,13 +168,7 @@ class PipelineRun:
         self._catalogue = CatalogueCheck(
             definition, settings.source_database, settings.source_user, self._checkpoint
         )
-        self._connector = ConnectorCheck(
-            definition.source,
-            settings.ask_connect,
-            settings.servers.redis,
-            used_columns(definition.plan),
-            settings.connector_properties,
-        )
+        self._connector = ConnectorCheck.of_run(definition, settings)
         self._proof = FormProof.CONFIGURATION
         self._wait_for_cuts = "waiting for a cut with something new"
         self._refusal = ""
