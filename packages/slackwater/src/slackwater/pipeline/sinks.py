@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 from slackwater.outputs.contract import OutputTable, SinkKind, SinkProbe
 from slackwater.outputs.formats.form import OutputForm, output_form
@@ -13,24 +13,30 @@ from slackwater.outputs.sink import Sink
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
 from slackwater.pipeline.settings import RunSettings
-from slackwater.protocol import Clock, ConfigError, LakeSettings
+from slackwater.protocol import Clock, ConfigError
 from slackwater.sql.plan import OutputColumn, PublishedView
 from slackwater.sql.postgres import table_statement
 
 if TYPE_CHECKING:
-    from slackwater.outputs.lake.sink import LakeSinkSettings
-    from slackwater.outputs.postgres.tables import PostgresSinkSettings
+    from slackwater.outputs.lake.table import Lake
 
+Place = TypeVar("Place")
 
-_DELTA_PLACE: Final = (
-    "Delta tables, but no location is configured for them",
-    "set delta.location (SLACKWATER_DELTA_LOCATION); `slackwater config` shows it",
-)
-_ICEBERG_PLACE: Final = (
-    "Iceberg tables, but no catalogue is configured for them",
-    "set iceberg.catalog (SLACKWATER_ICEBERG_CATALOG); `slackwater config` shows it",
-)
-"""The problem and the hint."""
+_PLACES: Final = {
+    SinkKind.POSTGRES: (
+        "to PostgreSQL, but no database is configured",
+        "set postgres.output_url (SLACKWATER_POSTGRES_OUTPUT_URL); `slackwater config` shows it",
+    ),
+    SinkKind.DELTA: (
+        "Delta tables, but no location is configured for them",
+        "set delta.location (SLACKWATER_DELTA_LOCATION); `slackwater config` shows it",
+    ),
+    SinkKind.ICEBERG: (
+        "Iceberg tables, but no catalogue is configured for them",
+        "set iceberg.catalog (SLACKWATER_ICEBERG_CATALOG); `slackwater config` shows it",
+    ),
+}
+"""The problem and the hint if nothing says where outputs of a kind are."""
 
 
 def make_sink(
@@ -53,31 +59,57 @@ def make_sink(
     Raises:
         ConfigError: The outputs are of several kinds, or their servers are not specified.
     """
-    kind = sink_kind(definition)
-    match kind:
-        case SinkKind.KAFKA:
-            kafka = _kafka_sink_settings(definition, settings)
-            return KafkaSink(kafka, probe=probe, clock=clock, waiting=waiting)
-        case SinkKind.POSTGRES:
-            # Runs without such an output start faster without its library.
-            from slackwater.outputs.postgres.sink import PostgresSink
+    kind, servers = sink_kind(definition), settings.servers
+    if kind is SinkKind.KAFKA:
+        kafka = _kafka_sink_settings(definition, settings)
+        return KafkaSink(kafka, probe=probe, clock=clock, waiting=waiting)
+    # Runs without such an output start faster without its library.
+    if kind is SinkKind.POSTGRES:
+        from slackwater.outputs.postgres import columns
+        from slackwater.outputs.postgres.sink import PostgresSink
+        from slackwater.outputs.postgres.tables import PostgresSinkSettings
 
-            postgres = _postgres_sink_settings(definition, settings)
-            return PostgresSink(postgres, probe=probe, clock=clock, waiting=waiting)
-        case SinkKind.DELTA:
-            from slackwater.outputs.lake.delta import DeltaLake
-            from slackwater.outputs.lake.sink import LakeSink
+        postgres = PostgresSinkSettings(
+            pipeline=definition.name,
+            outputs=_tables_of(definition, columns.check_names),
+            emit=definition.emit,
+            scope=definition.scope,
+            postgres=_placed(servers.postgres, definition, kind),
+            accept_changed_output=settings.accept_changed_output,
+        )
+        return PostgresSink(postgres, probe=probe, clock=clock, waiting=waiting)
+    from slackwater.outputs.lake.columns import check_names
+    from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 
-            delta = _lake_sink_settings(definition, settings, settings.servers.delta, _DELTA_PLACE)
-            return LakeSink(delta, DeltaLake(delta.lake), probe=probe, clock=clock, waiting=waiting)
-        case SinkKind.ICEBERG:
-            from slackwater.outputs.lake.iceberg import IcebergLake
-            from slackwater.outputs.lake.sink import LakeSink
+    place = servers.delta if kind is SinkKind.DELTA else servers.iceberg
+    lake = LakeSinkSettings(
+        pipeline=definition.name,
+        outputs=_tables_of(definition, check_names),
+        emit=definition.emit,
+        scope=definition.scope,
+        lake=_placed(place, definition, kind),
+        accept_changed_output=settings.accept_changed_output,
+    )
+    tables: Lake
+    if kind is SinkKind.DELTA:
+        from slackwater.outputs.lake.delta import DeltaLake
 
-            iceberg = _lake_sink_settings(definition, settings, settings.servers.iceberg, _ICEBERG_PLACE)
-            return LakeSink(iceberg, IcebergLake(iceberg.lake), probe=probe, clock=clock, waiting=waiting)
-        case _:
-            assert_never(kind)
+        tables = DeltaLake(lake.lake)
+    elif kind is SinkKind.ICEBERG:
+        from slackwater.outputs.lake.iceberg import IcebergLake
+
+        tables = IcebergLake(lake.lake)
+    else:
+        assert_never(kind)
+    return LakeSink(lake, tables, probe=probe, clock=clock, waiting=waiting)
+
+
+def _placed(place: Place | None, definition: PipelineDefinition, kind: SinkKind) -> Place:
+    """Returns where the outputs are; raises ConfigError if nothing says so."""
+    if place is None:
+        problem, hint = _PLACES[kind]
+        raise ConfigError(f"pipeline {definition.name!r} publishes {problem}", hint)
+    return place
 
 
 def sink_kind(definition: PipelineDefinition) -> SinkKind:
@@ -183,50 +215,3 @@ def check_table(view: PublishedView, check: _Check) -> None:
                 "a table needs the whole key: select this column, too",
             )
     check(view.name, view.outputs)
-
-
-def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> "PostgresSinkSettings":
-    """Returns the settings of a pipeline's PostgreSQL sink.
-
-    Raises:
-        ConfigError: No database was given, or a view cannot be a table.
-    """
-    from slackwater.outputs.postgres.columns import check_names
-    from slackwater.outputs.postgres.tables import PostgresSinkSettings
-
-    if settings.servers.postgres is None:
-        problem = f"pipeline {definition.name!r} publishes to PostgreSQL, but no database is configured"
-        hint = "set postgres.output_url (SLACKWATER_POSTGRES_OUTPUT_URL); `slackwater config` shows it"
-        raise ConfigError(problem, hint)
-    return PostgresSinkSettings(
-        pipeline=definition.name,
-        outputs=_tables_of(definition, check_names),
-        emit=definition.emit,
-        scope=definition.scope,
-        postgres=settings.servers.postgres,
-        accept_changed_output=settings.accept_changed_output,
-    )
-
-
-def _lake_sink_settings(
-    definition: PipelineDefinition, settings: RunSettings, lake: LakeSettings | None, missing: tuple[str, str]
-) -> "LakeSinkSettings":
-    """Returns the settings of a pipeline's sink in a lake.
-
-    Raises:
-        ConfigError: No lake was given, or a view cannot be a table.
-    """
-    from slackwater.outputs.lake.columns import check_names
-    from slackwater.outputs.lake.sink import LakeSinkSettings
-
-    if lake is None:
-        what, hint = missing
-        raise ConfigError(f"pipeline {definition.name!r} publishes {what}", hint)
-    return LakeSinkSettings(
-        pipeline=definition.name,
-        outputs=_tables_of(definition, check_names),
-        emit=definition.emit,
-        scope=definition.scope,
-        lake=lake,
-        accept_changed_output=settings.accept_changed_output,
-    )
