@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from slackwater.dev import kafka
-from slackwater.dev.java import JarSet, JavaProgram
+from slackwater.dev.java import JarSet, JavaProgram, JavaServer
+from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.programs import InstalledProgram, Version
 from slackwater.dev.settings import Collector, missing_prerequisite
 from slackwater.protocol import UnavailableError
@@ -41,13 +42,13 @@ def test_a_broker_starts_without_the_second_compiler(
 ) -> None:
     given: list[tuple[str, ...]] = []
 
-    def make(main: str, *_: object, options: tuple[str, ...]) -> JavaProgram:
+    def find(_: JavaServer, main: str, heap: str, collector: Collector, options: tuple[str, ...]) -> NoReturn:
         given.append(options)
         raise missing_prerequisite("Java", "this test needs only the options", "none")
 
-    monkeypatch.setattr(kafka, "java_program", make)
+    monkeypatch.setattr(JavaServer, "_find_program", find)
     with pytest.raises(UnavailableError):
-        kafka.KafkaBroker(tmp_path).start()
+        KafkaBroker(tmp_path).start()
 
     assert given == [("-XX:TieredStopAtLevel=1",)]
 

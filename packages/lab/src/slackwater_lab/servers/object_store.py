@@ -6,18 +6,25 @@ from importlib import resources
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater.dev.java import JavaProgram, Properties, cache_folder, render_properties, resolve_pinned
-from slackwater.dev.processes import Launch, Lifetime
+from slackwater.dev.java import (
+    JavaProgram,
+    JavaServer,
+    Properties,
+    cache_folder,
+    render_properties,
+    resolve_pinned,
+)
+from slackwater.dev.processes import Lifetime
 from slackwater.dev.programs import find_java
-from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server, accepts_connections
-from slackwater.dev.settings import Collector, not_running
+from slackwater.dev.server import LOOPBACK, START_TIMEOUT, accepts_connections
+from slackwater.dev.settings import Collector
 
 _PINNED = resources.files("slackwater_lab.servers") / "data" / "s3proxy"
 _HEAP = "96m"
 _SECRET_BYTES = 20
 
 
-class ObjectStore(Server):
+class ObjectStore(JavaServer):
     """Object storage that asks who is there; it has one bucket, and what it keeps survives a restart.
 
     Args:
@@ -39,7 +46,6 @@ class ObjectStore(Server):
     ) -> None:
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
         self.secret_key = secrets.token_urlsafe(_SECRET_BYTES)
-        self._program: JavaProgram | None = None
 
     @property
     def address(self) -> str:
@@ -70,14 +76,6 @@ class ObjectStore(Server):
             "spark.hadoop.fs.s3a.path.style.access": "true",
         }
 
-    def stop(self) -> None:
-        """End it in order; kill it when that takes too long. Idempotent."""
-        if self._end() and self._program is not None:
-            self._program.publish_recording(self._folder())
-
-    def _folder(self) -> Path:
-        return self.folder / self.name
-
     def _prepare(self) -> None:
         jars = resolve_pinned(_PINNED, cache_folder() / "s3proxy", self.progress)
         self.version = jars.version_of("s3proxy")
@@ -102,11 +100,8 @@ class ObjectStore(Server):
         file.touch(mode=0o600)
         file.write_text(render_properties(properties))
 
-    def _launch(self) -> Launch:
-        if self._program is None:
-            raise not_running(self.name, "launch")
-        arguments = ("--properties", str(self._properties()))
-        return Launch(argv=self._program.command(arguments, self._folder()), cwd=self._folder())
+    def _arguments(self) -> tuple[str, ...]:
+        return "--properties", str(self._properties())
 
     def _properties(self) -> Path:
         return self._folder() / "s3proxy.properties"

@@ -11,13 +11,12 @@ import orjson
 
 from slackwater.cdc.connector import reading_properties, table_list, topic_properties
 from slackwater.dev.java import (
-    JavaProgram,
+    JavaServer,
     Properties,
-    java_program,
     render_properties,
 )
-from slackwater.dev.processes import Launch, Lifetime
-from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Deadline, Server, accepts_connections
+from slackwater.dev.processes import Lifetime
+from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Deadline, accepts_connections
 from slackwater.dev.settings import Collector, ConnectMode, DevStackSettings, not_running
 
 _CONNECT_HEAP = "256m"
@@ -49,11 +48,10 @@ class ConnectorState:
         return self.connector == "RUNNING" and bool(self.tasks) and set(self.tasks) == {"RUNNING"}
 
 
-class ConnectWorker(Server):
+class ConnectWorker(JavaServer):
     """The worker. Configure it before the first start; after a kill, start it again where it was."""
 
     name: ClassVar[str] = "connect"
-    stop_patience: ClassVar[timedelta] = timedelta(seconds=20)
 
     def __init__(
         self,
@@ -69,7 +67,6 @@ class ConnectWorker(Server):
         self._mode = mode
         self._heap = heap
         self._collector = collector
-        self._program: JavaProgram | None = None
         self._bootstrap = ""
         self._flush_interval = timedelta(seconds=5)
         self._overrides: Properties = {}
@@ -122,17 +119,9 @@ class ConnectWorker(Server):
         status, body = self._request("GET", f"{self._path}/status")
         return parse_state(body) if status == http.client.OK else ConnectorState("", (), "")
 
-    def stop(self) -> None:
-        """End it in order, storing its offsets; kill it when that takes too long. Idempotent."""
-        if self._end() and self._program is not None:
-            self._program.publish_recording(self._folder())
-
     @property
     def _path(self) -> str:
         return f"/connectors/{self._connector.get('name', '')}"
-
-    def _folder(self) -> Path:
-        return self.folder / "connect"
 
     def _prepare(self) -> None:
         if not self._connector:
@@ -154,19 +143,9 @@ class ConnectWorker(Server):
             **position_properties(self._mode, self._connector["name"], folder / "offsets"),
         }
 
-    def _find_program(
-        self, main: str, heap: str, collector: Collector, options: tuple[str, ...]
-    ) -> JavaProgram:
-        return java_program(main, heap, collector, self.progress, options=options)
-
-    def _launch(self) -> Launch:
-        if self._program is None:
-            raise not_running(self.name, "launch")
-        folder = self._folder()
-        files: tuple[str, ...] = (str(folder / "worker.properties"),)
-        if self._mode is ConnectMode.STANDALONE:
-            files += (str(folder / "connector.properties"),)
-        return Launch(argv=self._program.command(files, folder), cwd=folder)
+    def _arguments(self) -> tuple[str, ...]:
+        worker, connector = (str(self._folder() / f"{what}.properties") for what in ("worker", "connector"))
+        return (worker, connector) if self._mode is ConnectMode.STANDALONE else (worker,)
 
     def _differs(self) -> bool:
         """Returns whether it was started with other properties of the connector."""

@@ -14,14 +14,19 @@ import os
 import re
 import shutil
 import subprocess
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import ClassVar
 
+from slackwater.dev.processes import Launch
 from slackwater.dev.programs import InstalledProgram, find_java
-from slackwater.dev.settings import Collector, missing_prerequisite, with_tail
+from slackwater.dev.server import Server
+from slackwater.dev.settings import Collector, missing_prerequisite, not_running, with_tail
 from slackwater.protocol import UnavailableError, user_cache
 
 logger = logging.getLogger(__name__)
@@ -314,29 +319,44 @@ class JavaProgram:
         return f"{self.main.rpartition('.')[2]}-{key}"
 
 
-def java_program(
-    main: str,
-    heap: str,
-    collector: Collector,
-    progress: Progress | None = None,
-    *,
-    options: tuple[str, ...] = (),
-) -> JavaProgram:
-    """Find Java and the jars; downloads them the first time.
+class JavaServer(Server):
+    """A server that Java runs, with a folder of its name for its files."""
 
-    Args:
-        main: The class to run.
-        heap: Of its JVM.
-        collector: Of its JVM.
-        progress: Receives the progress of the download.
-        options: Further options of its JVM.
+    stop_patience: ClassVar[timedelta] = timedelta(seconds=20)
 
-    Raises:
-        UnavailableError: Java is missing or too old, or the jars could not be downloaded.
-    """
-    java = find_java()
-    jars = resolve_jars(cache_folder(os.environ), progress)
-    return JavaProgram(java=java, jars=jars, main=main, heap=heap, collector=collector, options=options)
+    _program: JavaProgram | None = None
+    """Is set when the server has been prepared."""
+
+    def stop(self) -> None:
+        """End it in order; kill it when that takes too long. Nothing happens when it does not run."""
+        if self._end() and self._program is not None:
+            self._program.publish_recording(self._folder())
+
+    def _folder(self) -> Path:
+        return self.folder / self.name
+
+    def _find_program(
+        self, main: str, heap: str, collector: Collector, options: tuple[str, ...]
+    ) -> JavaProgram:
+        """Find Java and the jars; downloads them the first time.
+
+        Raises:
+            UnavailableError: Java is missing or too old, or the jars could not be downloaded.
+        """
+        jars = resolve_jars(cache_folder(os.environ), self.progress)
+        return JavaProgram(
+            java=find_java(), jars=jars, main=main, heap=heap, collector=collector, options=options
+        )
+
+    @abstractmethod
+    def _arguments(self) -> tuple[str, ...]:
+        """The arguments of the program."""
+
+    def _launch(self) -> Launch:
+        if self._program is None:
+            raise not_running(self.name, "launch")
+        folder = self._folder()
+        return Launch(argv=self._program.command(self._arguments(), folder), cwd=folder)
 
 
 def render_properties(properties: Mapping[str, str]) -> str:

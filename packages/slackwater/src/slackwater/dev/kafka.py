@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater.dev.java import JavaProgram, Properties, java_program, render_properties
-from slackwater.dev.processes import Launch, Lifetime
-from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server, accepts_connections
-from slackwater.dev.settings import Collector, not_running
+from slackwater.dev.java import JavaServer, Properties, render_properties
+from slackwater.dev.processes import Lifetime
+from slackwater.dev.server import LOOPBACK, START_TIMEOUT, accepts_connections
+from slackwater.dev.settings import Collector
 
 KAFKA_HEAP = "128m"
 # The second compiler's threads take up to 80 % of a core in the first minutes, on the machine of someone who
@@ -20,7 +20,7 @@ _INTERNAL_PARTITIONS = "2"
 _CLEANER_BUFFER_BYTES = "4194304"
 
 
-class KafkaBroker(Server):
+class KafkaBroker(JavaServer):
     """Broker and controller in one process; topics are never created by themselves.
 
     Args:
@@ -33,7 +33,6 @@ class KafkaBroker(Server):
 
     name: ClassVar[str] = "kafka"
     node_id: ClassVar[int] = 1
-    stop_patience: ClassVar[timedelta] = timedelta(seconds=20)
 
     def __init__(
         self,
@@ -48,7 +47,6 @@ class KafkaBroker(Server):
         self._heap = heap
         self._overrides = dict(overrides or {})
         self._java_options: tuple[str, ...] = _JAVA_OPTIONS
-        self._program: JavaProgram | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -65,14 +63,6 @@ class KafkaBroker(Server):
         """Port of the controller on loopback."""
         return self._port("controller")
 
-    def stop(self) -> None:
-        """End it in order; kill it when that takes too long. Nothing happens when it does not run."""
-        if self._end() and self._program is not None:
-            self._program.publish_recording(self._folder())
-
-    def _folder(self) -> Path:
-        return self.folder / self.name
-
     def _data(self) -> Path:
         return self._folder() / "data"
 
@@ -81,11 +71,6 @@ class KafkaBroker(Server):
         self.version = self._program.jars.version_of("kafka_2.13")
         self._format()
         self._properties_file().write_text(render_properties(self._properties()))
-
-    def _find_program(
-        self, main: str, heap: str, collector: Collector, options: tuple[str, ...]
-    ) -> JavaProgram:
-        return java_program(main, heap, collector, self.progress, options=options)
 
     def _format(self) -> None:
         """Formats the log folder, unless that has happened, for a node with static voters.
@@ -107,11 +92,8 @@ class KafkaBroker(Server):
     def _properties_file(self) -> Path:
         return self._folder() / "server.properties"
 
-    def _launch(self) -> Launch:
-        if self._program is None:
-            raise not_running(self.name, "launch")
-        folder = self._folder()
-        return Launch(argv=self._program.command((str(self._properties_file()),), folder), cwd=folder)
+    def _arguments(self) -> tuple[str, ...]:
+        return (str(self._properties_file()),)
 
     def _is_ready(self) -> bool:
         if not accepts_connections(self.port):
