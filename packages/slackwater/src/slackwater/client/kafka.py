@@ -231,7 +231,7 @@ class KafkaReader:
             return []
         messages = [first, *self._consumer.consume(_AT_ONCE, 0)]
         found: list[Portion] = []
-        for place, run in groupby(messages, key=_place):
+        for place, run in groupby(messages, lambda each: (each.topic() or "", each.partition() or 0)):
             if place in self._positions:
                 found.append(self._portion(place, run))
             else:
@@ -499,10 +499,6 @@ def _note(silence: Retry, error: KafkaError) -> None:
     if not is_transient(error):
         raise UnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
     silence.note(error)
-
-
-def _place(message: Message) -> Place:
-    return message.topic() or "", message.partition() or 0
 
 
 def _hint(error: KafkaError | None) -> str:

@@ -96,7 +96,7 @@ def take_lease(
     _remove_what_is_over(log, epoch_ms(now))
     log.write(lease)
     try:
-        _wait_until_held(log, lease, timeout, clock)
+        repeated(partial(_held_or_error, log, lease, timeout), timeout, clock)
         for each, names in wanted.items():
             states = each.states(names)
             if states is None or states.at_or_below(position) != position:
@@ -132,7 +132,7 @@ def renew_lease(
     renewed = replace(lease, expires_ms=epoch_ms(now + duration))
     log.write(renewed)
     try:
-        _wait_until_held(log, renewed, timeout, clock)
+        repeated(partial(_held_or_error, log, renewed, timeout), timeout, clock)
     except StateNotKeptError:
         log.write(lease)
         raise
@@ -173,10 +173,6 @@ def _common_or_error(
         return newest_common(wanted)
     except StateNotKeptError as error:
         return error
-
-
-def _wait_until_held(log: LeaseLog, lease: Lease, timeout: timedelta, clock: Clock) -> None:
-    repeated(partial(_held_or_error, log, lease, timeout), timeout, clock)
 
 
 def _held_or_error(log: LeaseLog, lease: Lease, timeout: timedelta) -> bool | StateNotKeptError:
