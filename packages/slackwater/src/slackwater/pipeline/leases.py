@@ -10,7 +10,6 @@ from slackwater.control import is_over
 from slackwater.cuts import LeaseLog, TopicUnavailableError
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.sink import Sink
-from slackwater.pipeline.settings import RunSettings
 from slackwater.protocol import (
     Clock,
     CommitPosition,
@@ -71,30 +70,6 @@ class LeaseHolder:
         """What the sink was last informed of; only used by the thread that writes batches."""
         self._looks = Repeating("lease-holder", self.look, _LOOK_SECONDS, is_prompt=True)
         self._is_away = False
-
-    @classmethod
-    def connect(
-        cls,
-        settings: RunSettings,
-        *,
-        pipeline: str,
-        source: str,
-        refusal: str,
-        sink: Sink,
-        clock: Clock,
-    ) -> "LeaseHolder":
-        """Returns a holder for the Kafka of the settings; nothing is requested yet."""
-        log = LeaseLog(settings.servers.kafka)
-        longest = settings.longest_lease
-        return cls(
-            log,
-            pipeline=pipeline,
-            source=source,
-            refusal=refusal,
-            longest=longest,
-            sink=sink,
-            clock=clock,
-        )
 
     def begin(self) -> None:
         """Begins to follow the leases; does not wait for the first read."""

@@ -13,6 +13,7 @@ import psycopg
 from pyspark import SparkContext
 
 from slackwater.cdc.connector import unknown_properties
+from slackwater.cuts import LeaseLog
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.settings import FormProof, Scope, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
@@ -235,15 +236,15 @@ class PipelineRun:
                 raise
             _log.warning("the run stops: %s", error)
 
-    def _connect_leases(self) -> LeaseHolder:
-        is_of_one_commit = self._definition.scope is Scope.STRICT
-        return LeaseHolder.connect(
-            self._settings,
+    def _lease_holder(self) -> LeaseHolder:
+        """Returns what holds states for readers; nothing is requested yet."""
+        refusal = 'with scope "aggregate", its documents are not as of one commit'
+        return LeaseHolder(
+            LeaseLog(self._settings.servers.kafka),
             pipeline=self._definition.name,
             source=self._definition.source,
-            refusal=""
-            if is_of_one_commit
-            else 'with scope "aggregate", its documents are not as of one commit',
+            refusal="" if self._definition.scope is Scope.STRICT else refusal,
+            longest=self._settings.longest_lease,
             sink=self._sink,
             clock=self._clock,
         )
@@ -343,7 +344,7 @@ class PipelineRun:
             ending.callback(planner.close)
             make_program = partial(self._program, identity, options, str(context.master))
             self._reporter.report_start(progress)
-            leases = self._connect_leases()
+            leases = self._lease_holder()
             ending.callback(leases.close)
             leases.begin()
             ending.callback(self._catalogue.close)
