@@ -222,7 +222,7 @@ def test_a_key_that_its_schema_does_not_describe_is_bad_input(row_value: Value, 
     message = record(row_value(7, 600, table="s.a"), key=b"\0\0\0\0\x01\x02", topic="inv.s.a")
     writer = RowWriter("inv", ROWS, batch, AvroToJson(lambda schema_id: '"string"'))
 
-    with pytest.raises(BadInputError, match=r"its key: .* of schema 1, got"):
+    with pytest.raises(BadInputError, match=r"its key: .* of schema 1: "):
         list(writer.write(iter([(span, [message])])))
 
 
@@ -230,7 +230,7 @@ def test_a_value_that_its_schema_does_not_describe_is_bad_input(record: Record) 
     task = BatchTask((), TransactionTable(()))
     batch = BatchChanges(task, "inv", ("s.a",), to_json=AvroToJson(lambda schema_id: "no schema"))
 
-    with pytest.raises(BadInputError, match="of schema 258, got"):
+    with pytest.raises(BadInputError, match="of schema 258: "):
         found(batch, "inv.s.a", record(b"\0\0\0\x01\x02\x02", topic="inv.s.a"))
 
 
