@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator
 from time import monotonic, process_time
 
-from slackwater.cuts import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater.cuts import CutLog, FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
-from slackwater.protocol import CommittedTransaction, Cut, encode_cut
+from slackwater.protocol import CommittedTransaction, Cut, KafkaSettings, encode_cut
 from slackwater_sidecar.publisher import Publisher
 
 TOPIC_PARTITIONS = 100
@@ -49,7 +49,7 @@ def main() -> None:
     """Writes one by one, as a sidecar with live traffic does; then reads one by one."""
     bootstrap, redis_url, source = sys.argv[1:4]
     partitions, count, transactions = map(int, sys.argv[4:7])
-    log = KafkaCutLog(source, bootstrap)
+    log = CutLog(source, KafkaSettings(bootstrap))
     log.ensure_topic()
     publisher = Publisher(source, log, RedisMarkerStore.connect(redis_url), 2_000)
     every = list(cuts(source, partitions, count, transactions))

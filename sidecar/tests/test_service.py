@@ -107,9 +107,9 @@ class SlowLog(WatchedLog):
     clock: Clock
     costs_seconds = 0.0
 
-    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
+    def _append(self, records: Sequence[LogRecord]) -> list[tuple[int, int]]:
         self.clock.seconds += self.costs_seconds  # type: ignore[attr-defined]
-        return super().append_records(records)
+        return super()._append(records)
 
 
 SOUND = ConnectorReport(read_ms=1, since_ms=1, state="RUNNING", properties={"topic.prefix": "inv"})

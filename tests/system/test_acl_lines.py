@@ -40,7 +40,7 @@ from slackwater.client import (
 from slackwater.client.inputs import Inputs
 from slackwater.client.shares import Share
 from slackwater.client.topic_views import TopicReaders
-from slackwater.cuts import KafkaCutLog, LeaseLog, PipelineLog
+from slackwater.cuts import CutLog, LeaseLog, PipelineLog
 from slackwater.pipeline import load_pipeline
 from slackwater.pipeline.leases import LeaseHolder
 from slackwater.pipeline.rights import rights_of as rights_of_pipeline
@@ -508,7 +508,7 @@ def record_run(world: World, name: str) -> None:
 def has_cut(world: World, source: str) -> bool:
     if cut_log_topic(source) not in world.servers.admin.list_topics(timeout=60).topics:
         return False
-    with closing(KafkaCutLog(source, world.plain.bootstrap)) as log:
+    with closing(CutLog(source, KafkaSettings(world.plain.bootstrap))) as log:
         return log.newest() is not None
 
 
@@ -541,7 +541,7 @@ def operator_who_switches(world: World) -> Trial:
 
 def operator(world: World) -> Trial:
     """Decides; what operators look at is tried for viewers."""
-    with closing(KafkaCutLog(world.name, world.plain.bootstrap)) as log:
+    with closing(CutLog(world.name, KafkaSettings(world.plain.bootstrap))) as log:
         log.ensure_topic()
     writer = Producer({"bootstrap.servers": world.plain.bootstrap, "enable.idempotence": True})
     writer.produce(cut_log_topic(world.name), DAMAGED)

@@ -20,9 +20,9 @@ from redis import Redis
 
 from slackwater.cli.commands.status import status_lines
 from slackwater.cuts import (
+    CutLog,
     FrontierState,
     FrontierStatus,
-    KafkaCutLog,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
@@ -61,7 +61,7 @@ class Follower:
     """Plans a batch for every cut, as the driver of a pipeline does."""
 
     def __init__(self, source: SyntheticSource, redis_url: str = "") -> None:
-        log = KafkaCutLog(source.name, source.bootstrap)
+        log = CutLog(source.name, KafkaSettings(source.bootstrap))
         store = RedisMarkerStore.connect(redis_url or source.redis_url, timeout=REDIS_TIMEOUT)
         self.cuts: list[Cut] = []
         self._name, self._store = source.name, store

@@ -20,10 +20,10 @@ import psycopg
 import pytest
 
 from slackwater.cdc.connector import publication_name, reading_properties, replication_name, topic_properties
-from slackwater.cuts import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater.cuts import CutLog, FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.dev import DevStack, Lifetime
 from slackwater.dev.processes import Launch, launch
-from slackwater.protocol import Cut
+from slackwater.protocol import Cut, KafkaSettings
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 
@@ -149,7 +149,7 @@ class World:
             return store.status(source)
 
     def newest(self, source: str) -> Cut | None:
-        with closing(KafkaCutLog(source, self.stack.kafka.bootstrap)) as log:
+        with closing(CutLog(source, KafkaSettings(self.stack.kafka.bootstrap))) as log:
             published = log.newest()
         return None if published is None else published.cut
 

@@ -19,10 +19,10 @@ import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from slackwater.cuts import KafkaCutLog
+from slackwater.cuts import CutLog
 from slackwater.dev import DevStack, Lifetime
 from slackwater.dev.processes import Launch, launch
-from slackwater.protocol import SystemClock, parse_position
+from slackwater.protocol import KafkaSettings, SystemClock, parse_position
 from slackwater.protocol.keys import data_topic, notification_topic
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_lab.database import Writers, create_tables, write_first
@@ -186,7 +186,7 @@ def test_snapshots_never_show_what_was_not_so(run: Run) -> None:
 
     certificate = run.judge()
     assert certificate.is_clean, certificate
-    with closing(KafkaCutLog(SOURCE, run.bootstrap)) as log:
+    with closing(CutLog(SOURCE, KafkaSettings(run.bootstrap))) as log:
         cuts = [published.cut for published in log.tail(-1)]
     assert any(cut.late_snapshots for cut in cuts)
     assert any(cut.has_incremental_rows for cut in cuts)

@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater.cuts import KafkaCutLog
+from slackwater.cuts import CutLog
 from slackwater.dev import DevStack
-from slackwater.protocol import CommittedTransaction, parse_position
+from slackwater.protocol import CommittedTransaction, KafkaSettings, parse_position
 from slackwater.protocol.tracing import PIPELINE_STEPS, SIDECAR_STEPS, TracedTransaction
 from slackwater_lab.programs import Product
 from slackwater_lab.telemetry import Collector, ReceivedSpan
@@ -34,7 +34,7 @@ Trace = Mapping[str, ReceivedSpan]
 
 def committed(bootstrap: str) -> list[CommittedTransaction]:
     """All transactions of the source that are in cuts."""
-    log = KafkaCutLog("inv", bootstrap)
+    log = CutLog("inv", KafkaSettings(bootstrap))
     try:
         found = [t for cut in log.read_range(0, log.end()) for t in cut.cut.transactions]
     finally:

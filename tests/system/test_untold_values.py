@@ -16,9 +16,8 @@ from slackwater.dev import DevStack
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.pack.table import TablePacker
 from slackwater.protocol import InputError, parse_position
-from slackwater.sql.catalog import Catalog, Table
-from slackwater.sql.column_type import TypeKind
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.catalog import Catalog, Table, TypeKind
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.column_types.samples import PREPARATION, SAMPLES, SCHEMA
 from slackwater_lab.errors import ProgramEndedError

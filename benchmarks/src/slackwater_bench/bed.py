@@ -8,9 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from slackwater.cuts import KafkaCutLog
+from slackwater.cuts import CutLog
 from slackwater.dev import DevStack, DevStackSettings
-from slackwater.protocol import PublishedCut
+from slackwater.protocol import KafkaSettings, PublishedCut
 from slackwater_bench.scenario import RunContext
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product
@@ -90,7 +90,11 @@ class Bed(Product):
             ProgramEndedError: something does not run any more.
         """
         clock = self._context.clock
-        log, deadline, position = KafkaCutLog(SOURCE, self.bootstrap), clock.monotonic() + seconds, -1
+        log, deadline, position = (
+            CutLog(SOURCE, KafkaSettings(self.bootstrap)),
+            clock.monotonic() + seconds,
+            -1,
+        )
         try:
             while clock.monotonic() < deadline:
                 self.check()
@@ -104,7 +108,7 @@ class Bed(Product):
 
     def count_cuts(self) -> int:
         """Counts the cuts in the log."""
-        log = KafkaCutLog(SOURCE, self.bootstrap)
+        log = CutLog(SOURCE, KafkaSettings(self.bootstrap))
         try:
             newest = log.newest()
             return 0 if newest is None else newest.log_offset + 1

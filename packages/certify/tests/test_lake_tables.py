@@ -33,7 +33,7 @@ from pyiceberg.types import (
 from slackwater_certify import Certificate, Connections, OutputRecords, Specification
 from slackwater_certify.certifier import judge, read_output, wall_clock_ms
 from slackwater_certify.committed_states import evaluate_committed_states
-from slackwater_certify.errors import CertifyUnavailableError
+from slackwater_certify.errors import CertifyError
 from slackwater_certify.history import History
 from slackwater_certify.specification import OutputKind
 from slackwater_certify.view import View
@@ -185,7 +185,7 @@ def test_a_table_that_is_not_there_is_named(
     kind: OutputKind, specification: Specification, view: View
 ) -> None:
     output = replace(specification.output, kind=kind, name="/nowhere/at/all")
-    with pytest.raises(CertifyUnavailableError, match="/nowhere/at/all"):
+    with pytest.raises(CertifyError, match="/nowhere/at/all"):
         read_output(output, view.reader, Connections(), wall_clock_ms)
 
 

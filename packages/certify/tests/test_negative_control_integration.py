@@ -17,7 +17,7 @@ from slackwater.cdc import Frontier
 from slackwater.dev import KafkaBroker
 from slackwater.engine.local import LocalEngine
 from slackwater.protocol import CommitRecord, Cut, OffsetRange, encode_commit_record
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_certify import Certificate, Connections, Mode, certify
 from slackwater_lab.fakes.certified import PARTITIONS, SCHEMA, VIEW, SourceLog, Topics, line, order

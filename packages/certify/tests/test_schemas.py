@@ -8,11 +8,11 @@ import pytest
 from duckdb import sqltype
 
 from slackwater.kafka.registry import wire_header
-from slackwater.outputs.formats.avro import AvroEncoder
+from slackwater.outputs.avro import AvroEncoder
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
-from slackwater_certify.errors import CertifyConfigError, CertifyUnavailableError
+from slackwater_certify.errors import CertifyConfigError, CertifyError
 from slackwater_certify.schemas import RecordDecoder
 from slackwater_lab.fakes.registry import RegistryServer
 
@@ -82,5 +82,5 @@ def test_a_registry_that_is_missing_or_refuses_says_what_to_do(server: RegistryS
         RecordDecoder()(record)
     with pytest.raises(CertifyConfigError, match=r"refuses schema 1 \(HTTP 401\); check user"):
         RecordDecoder(server.url)(record)
-    with pytest.raises(CertifyUnavailableError, match=r"schema 2 of .*: HTTP 404"):
+    with pytest.raises(CertifyError, match=r"schema 2 of .*: HTTP 404"):
         RecordDecoder(server.url, "u", "p")(wire_header(2))

@@ -13,9 +13,8 @@ import pytest
 
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, load_specification
 from slackwater_certify.certifier import judge
-from slackwater_certify.committed_states import CommittedStates, evaluate_committed_states
+from slackwater_certify.committed_states import CommittedStates, arrow_values, evaluate_committed_states
 from slackwater_certify.errors import CertifyConfigError
-from slackwater_certify.evaluation import arrow_values
 from slackwater_certify.history import History
 from slackwater_certify.output import Output
 from slackwater_certify.view import View, connect, load_view

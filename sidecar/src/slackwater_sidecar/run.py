@@ -10,9 +10,9 @@ from datetime import timedelta
 
 from slackwater.command.listening import HttpSettings, serving
 from slackwater.cuts import (
+    CutLog,
     FrontierState,
     FrontierStatus,
-    KafkaCutLog,
     RedisMarkerStore,
     TopicUnavailableError,
 )
@@ -166,7 +166,7 @@ class _Follower:
         self._on_status = on_status
         monitor.watch = watch_connector(settings, monitor.clock)
         monitor.watch.begin()
-        self._log = KafkaCutLog(settings.source, kafka.bootstrap, kafka=kafka.options, timeout=LOG_TIMEOUT)
+        self._log = CutLog(settings.source, kafka, timeout=LOG_TIMEOUT)
         store = (
             None
             if redis is None

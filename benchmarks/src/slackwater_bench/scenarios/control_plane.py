@@ -7,7 +7,7 @@ from http.client import HTTPConnection
 from itertools import cycle
 from typing import Final
 
-from slackwater.cuts import KafkaCutLog, PipelineLog
+from slackwater.cuts import CutLog, PipelineLog
 from slackwater.protocol import (
     Clock,
     Cut,
@@ -94,7 +94,7 @@ def _cpu_percent(bed: Bed, roots: dict[str, int], seconds: float) -> dict[str, f
 
 
 def _publish_cut(bootstrap: str, source: str, clock: Clock) -> None:
-    log = KafkaCutLog(source, bootstrap)
+    log = CutLog(source, KafkaSettings(bootstrap))
     try:
         log.ensure_topic()
         cut = Cut(

@@ -11,9 +11,9 @@ from slackwater_certify.committed_states import (
     CommittedStates,
     Progress,
     read_committed_states,
+    read_database,
     without_cyclic_gc,
 )
-from slackwater_certify.evaluation import read_database
 from slackwater_certify.invariant import InvariantJudge
 from slackwater_certify.observations import Observations, ReadOutput, read_outputs
 from slackwater_certify.oracle import judge_by_states

@@ -2,9 +2,8 @@
 
 ::
 
-    CertifyError
-    ├── CertifyConfigError        the specification, or a file that it names, cannot be used   exit code 2
-    └── CertifyUnavailableError   a topic, table or folder cannot be read
+    CertifyError                  a topic, table or folder cannot be read
+    └── CertifyConfigError        the specification, or a file that it names, cannot be used   exit code 2
 """
 
 
@@ -27,10 +26,6 @@ class CertifyConfigError(CertifyError):
     """The specification, its tables or its view cannot be used, or an address is missing."""
 
     exit_code = 2
-
-
-class CertifyUnavailableError(CertifyError):
-    """Something that holds an output or a history does not answer or does not exist."""
 
 
 def wrong_key(file: str, key: str, problem: str) -> CertifyConfigError:
@@ -56,6 +51,6 @@ def malformed(place: str, problem: str, value: str) -> CertifyError:
     )
 
 
-def unreadable(what: str, reason: str) -> CertifyUnavailableError:
+def unreadable(what: str, reason: str) -> CertifyError:
     """Returns the error for something that cannot be read."""
-    return CertifyUnavailableError(f"{what} cannot be read: {reason}", "check the address and the name")
+    return CertifyError(f"{what} cannot be read: {reason}", "check the address and the name")

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -34,6 +33,7 @@ class InvariantJudge:
     def __init__(self, specification: Specification, reader: DocumentReader, findings: Findings) -> None:
         self._reader = reader
         self._findings = findings
+        self._connection = connect()
         self._file = str(specification.file)
         self._invariants = specification.invariants
         self._batch: list[tuple[Output, str]] = []
@@ -52,13 +52,7 @@ class InvariantJudge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if "_connection" in self.__dict__:
-            self._connection.close()
-
-    @cached_property
-    def _connection(self) -> duckdb.DuckDBPyConnection:
-        """Opened for the first document or state that is judged."""
-        return connect()
+        self._connection.close()
 
     def judge(self, outputs: Iterable[Output]) -> Iterator[Output]:
         """Passes outputs on and judges them."""

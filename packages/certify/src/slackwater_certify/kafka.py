@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_certify.errors import CertifyUnavailableError, unreadable
+from slackwater_certify.errors import unreadable
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def read_topics(brokers: Brokers, topics: Sequence[str], ends: Ends | None = Non
     """Yields every committed record that is in the topics now, or below some end offsets, by partition.
 
     Raises:
-        CertifyUnavailableError: a topic is missing or cannot be read.
+        CertifyError: a topic is missing or cannot be read.
     """
     with _consumer(brokers, ", ".join(topics)) as consumer:
         ends = dict(end_offsets(consumer, topics) if ends is None else ends)
@@ -63,7 +64,7 @@ def follow_topics(
     that were read determine.
 
     Raises:
-        CertifyUnavailableError: a topic is missing until the end or cannot be read.
+        CertifyError: a topic is missing until the end or cannot be read.
     """
     with _consumer(brokers, ", ".join(topics)) as consumer:
         consumer.assign(_await_partitions(consumer, topics, is_over))
@@ -86,7 +87,7 @@ def current_ends(brokers: Brokers, topics: Sequence[str]) -> Ends:
     """Asks for the end offsets of the partitions that hold anything.
 
     Raises:
-        CertifyUnavailableError: a topic is missing or cannot be read.
+        CertifyError: a topic is missing or cannot be read.
     """
     with _consumer(brokers, ", ".join(topics)) as consumer:
         return end_offsets(consumer, topics)
@@ -96,10 +97,10 @@ def existing(brokers: Brokers, topics: Sequence[str]) -> list[str]:
     """Returns the topics that exist; a connector creates a table's topic with its first change.
 
     Raises:
-        CertifyUnavailableError: the brokers do not answer.
+        CertifyError: the brokers do not answer.
     """
     with _consumer(brokers, f"Kafka at {brokers['bootstrap.servers']}") as consumer:
-        known = consumer.list_topics(timeout=REQUEST_SECONDS).topics
+        known = _known(consumer)
     return [topic for topic in topics if topic in known]
 
 
@@ -118,8 +119,13 @@ def place_of(message: Message) -> str:
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
 
+def _known(consumer: Consumer) -> dict[str, Any]:
+    topics: dict[str, Any] = consumer.list_topics(timeout=REQUEST_SECONDS).topics
+    return topics
+
+
 def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
-    known = consumer.list_topics(timeout=REQUEST_SECONDS).topics
+    known = _known(consumer)
     for topic in topics:
         if topic not in known:
             raise unreadable(f"topic {topic}", "it does not exist")
@@ -129,14 +135,9 @@ def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartitio
 def _await_partitions(
     consumer: Consumer, topics: Sequence[str], is_over: Callable[[], bool]
 ) -> list[TopicPartition]:
-    while True:
-        was_last = is_over()
-        try:
-            return _partitions(consumer, topics)
-        except CertifyUnavailableError:
-            if was_last:
-                raise
+    while not is_over() and not _known(consumer).keys() >= set(topics):
         consumer.poll(_LOOK_AGAIN_SECONDS)
+    return _partitions(consumer, topics)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class RecordDecoder:
         Raises:
             ValueError: The data do not fit their schema, or are no JSON.
             CertifyConfigError: There is no registry, or it refuses us.
-            CertifyUnavailableError: It does not answer, or does not have the schema.
+            CertifyError: It does not answer, or does not have the schema.
         """
         if data[:1] != b"\0":
             return _JSON.decode(data)

@@ -67,7 +67,7 @@ def watch_table(
     away after the first snapshot.
 
     Raises:
-        CertifyUnavailableError: it cannot be read, or the ledger knows no batch of the pipeline.
+        CertifyError: it cannot be read, or the ledger knows no batch of the pipeline.
     """
     started_ms = now_ms()
     try:
@@ -84,7 +84,7 @@ def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRec
     """Reads all versions of the table, oldest first, or those that its ledger names.
 
     Raises:
-        CertifyUnavailableError: it cannot be read.
+        CertifyError: it cannot be read.
     """
     from deltalake.exceptions import DeltaError
 
@@ -104,7 +104,7 @@ def read_iceberg(output: OutputSpecification, reader: DocumentReader) -> OutputR
     Tables are named by a metadata file, or by their folder: then its newest metadata file is taken.
 
     Raises:
-        CertifyUnavailableError: it cannot be read.
+        CertifyError: it cannot be read.
     """
     from pyiceberg.exceptions import NoSuchTableError, ValidationError
 

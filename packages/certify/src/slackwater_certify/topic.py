@@ -34,7 +34,7 @@ def read_topic(output: OutputSpecification, connections: Connections) -> OutputR
     """Reads what is in the topic now.
 
     Raises:
-        CertifyUnavailableError: a topic is missing or holds no commit records.
+        CertifyError: a topic is missing or holds no commit records.
     """
     brokers = connections.brokers("to read the output")
     commits: list[Commit] = []
@@ -58,7 +58,7 @@ def follow_topic(
     Records that were there before are read, too; their delays are left out.
 
     Raises:
-        CertifyUnavailableError: a topic is missing or holds no commit records.
+        CertifyError: a topic is missing or holds no commit records.
     """
     topics = [output.name] + ([output.commits] if output.commits else [])
     decode = connections.decoder()
@@ -105,7 +105,7 @@ def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
     """Decodes a commit record, with the ranges of one topic.
 
     Raises:
-        CertifyUnavailableError: it is none.
+        CertifyError: it is none.
     """
     try:
         record = _COMMITS.decode(message.value() or b"")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from slackwater.cuts import KafkaCutLog
+from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import Cut, KafkaSettings, Servers, SystemClock
 from slackwater_lab.errors import RunFailedError
@@ -62,7 +62,7 @@ def records(broker: KafkaBroker, topics: list[str]) -> list[Message]:
 
 def cut_at(broker: KafkaBroker, prefix: str, filled: Filled) -> Cut:
     """The sidecar's cut at the last commit."""
-    stop, log, clock = threading.Event(), KafkaCutLog(prefix, broker.bootstrap), SystemClock()
+    stop, log, clock = threading.Event(), CutLog(prefix, KafkaSettings(broker.bootstrap)), SystemClock()
     log.ensure_topic()
     settings = SidecarSettings(source=prefix, servers=Servers(KafkaSettings(broker.bootstrap)))
     sidecar = threading.Thread(target=run_sidecar, args=(settings, stop))

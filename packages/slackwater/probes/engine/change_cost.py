@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import median
 from time import thread_time
 
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.local import LocalEngine
 from slackwater.engine.pack.packer import EventPacker
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 BUCKETS = 8

@@ -16,10 +16,10 @@ from pathlib import Path
 from statistics import median
 from time import process_time
 
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.local import LocalEngine
 from slackwater.engine.pack.packer import EventPacker
-from slackwater.sql import compiler
+from slackwater.sql.planner import cutting
 from slackwater.sql.postgres import parse_catalog
 
 BUCKETS = 8
@@ -90,10 +90,10 @@ class Pipeline:
 
     def __init__(self, folder: Path, indexes: Path, *, is_together: bool) -> None:
         if not is_together:
-            setattr(compiler, "with_shared_rows", lambda plan, _: plan)  # noqa: B010 - not a switch of the product
+            setattr(cutting, "with_shared_rows", lambda plan, _: plan)  # noqa: B010 - not a switch of the product
         views = [(path.name, path.read_text()) for path in sorted((folder / "views").glob("*.sql"))]
         catalog = parse_catalog({"schema.sql": (folder / "schema.sql").read_text()})
-        self.plan = compiler.compile_pipeline(views, catalog)
+        self.plan = cutting.compile_pipeline(views, catalog)
         numbers = count()
         self.engine = LocalEngine(self.plan, lambda: LmdbIndex(indexes / str(next(numbers))), buckets=BUCKETS)
         self._packer = EventPacker(self.engine.spec)

@@ -21,8 +21,8 @@ from time import thread_time
 import msgspec
 
 from slackwater.engine.bucket import update_current
-from slackwater.engine.index.contract import IndexTransaction
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.index import IndexTransaction
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.state.entry import Change, input_tag
 from slackwater.engine.state.log import EMPTY_LOG, BucketLog, LogWrite, changes_bytes, log_write, place_writes
 from slackwater.engine.state.manifest import SegmentReader, segment_path

@@ -21,7 +21,7 @@ from slackwater.cdc.records.batch import BatchTask, PlannedBatch
 from slackwater.cdc.records.changes import BatchChanges
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.documents import DocumentBatch, documents_by_view
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.settings import StageSettings, default_buckets

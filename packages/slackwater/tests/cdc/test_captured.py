@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from slackwater.cdc.captured import (
     CapturedFinding,
-    Column,
-    Partition,
     Proof,
-    Table,
+    SeenColumn,
+    SeenPartition,
+    SeenTable,
     absent_columns,
     changes_between,
     faults_of_table,
@@ -20,11 +20,11 @@ from slackwater.cdc.captured import (
     omitted_by,
 )
 
-ID = Column(name="id", number=1, type="integer", type_oid=23, changed="5", is_sent=True)
-A = Column(name="a", number=2, type="integer", type_oid=23, changed="5", is_sent=True)
+ID = SeenColumn(name="id", number=1, type="integer", type_oid=23, changed="5", is_sent=True)
+A = SeenColumn(name="a", number=2, type="integer", type_oid=23, changed="5", is_sent=True)
 MOOD = replace(A, name="m", number=3, type="mood", type_oid=99, labels={"7": ("sad", "5")})
 PARTITIONS = tuple(
-    Partition(
+    SeenPartition(
         name=f"s.r{number}",
         oid=10 + number,
         file=110 + number,
@@ -38,7 +38,7 @@ PARTITIONS = tuple(
     )
     for number in (1, 2)
 )
-T = Table(
+T = SeenTable(
     name="s.t",
     quoted="s.t",
     oid=1,
@@ -57,16 +57,16 @@ T = Table(
 R = replace(T, name="s.r", quoted="s.r", oid=2, kind="p", partitions=PARTITIONS)
 
 
-def parts(**changes: Any) -> tuple[Partition, ...]:
+def parts(**changes: Any) -> tuple[SeenPartition, ...]:
     """The partitions, the first of them changed."""
     return replace(PARTITIONS[0], **changes), PARTITIONS[1]
 
 
-def columns(which: int, **changes: Any) -> tuple[Column, ...]:
+def columns(which: int, **changes: Any) -> tuple[SeenColumn, ...]:
     return tuple(replace(each, **changes) if each.number == which else each for each in T.columns)
 
 
-def emptied(*changed: str) -> tuple[Partition, ...]:
+def emptied(*changed: str) -> tuple[SeenPartition, ...]:
     return tuple(
         replace(each, file=each.file + 100, changed=by, is_uncounted=True)
         for each, by in zip(PARTITIONS, changed, strict=True)
@@ -79,10 +79,10 @@ def texts(found: Sequence[CapturedFinding]) -> list[str]:
     return [each.text.partition(",")[0].partition(";")[0] for each in found]
 
 
-FAULTS: dict[str, tuple[Table, list[str]]] = {
+FAULTS: dict[str, tuple[SeenTable, list[str]]] = {
     "none": (T, []),
     "none of a partitioned table": (R, []),
-    "no such table": (Table(name="s.t"), ["the database has no such table"]),
+    "no such table": (SeenTable(name="s.t"), ["the database has no such table"]),
     "a view": (replace(T, kind="v"), ["it is a view"]),
     "unlogged": (
         replace(T, persistence="u"),
@@ -190,12 +190,12 @@ def test_a_key_has_to_be_one_and_to_be_told(
     assert [text.partition(" nor ")[0] for text in found] == ([expected] if expected else [])
 
 
-CHANGES: dict[str, tuple[Table, Table, list[str]]] = {
+CHANGES: dict[str, tuple[SeenTable, SeenTable, list[str]]] = {
     "nothing": (T, T, []),
-    "not there before": (Table(name="s.t"), T, []),
+    "not there before": (SeenTable(name="s.t"), T, []),
     "made again": (T, replace(T, oid=3), ["it was dropped"]),
-    "gone": (T, Table(name="s.t"), ["it was dropped"]),
-    "renamed": (replace(T, oid=4), Table(name="s.t"), ["it was renamed to s.u"]),
+    "gone": (T, SeenTable(name="s.t"), ["it was dropped"]),
+    "renamed": (replace(T, oid=4), SeenTable(name="s.t"), ["it was renamed to s.u"]),
     "another name for some time": (
         T,
         replace(T, named="9"),
@@ -341,7 +341,7 @@ def test_a_column_of_a_view_that_the_table_has_not_is_named_with_its_fate() -> N
     assert texts(list(absent_columns(T, replace(T, columns=(ID,)), {"a"}))) == ["column a: it was dropped"]
     another = replace(now, oid=3)
     assert texts(list(absent_columns(T, another, {"a"}))) == ["column a: the database has no such column"]
-    assert not list(absent_columns(T, Table(name="s.t"), {"a"}))
+    assert not list(absent_columns(T, SeenTable(name="s.t"), {"a"}))
 
 
 FILTERS: dict[tuple[str, str], set[str]] = {
@@ -403,7 +403,7 @@ def test_rows_of_a_detached_partition_prove_that_they_have_no_delete() -> None:
     assert detached.proof == Proof("s.old", "true", ())
 
 
-PROOFS: dict[str, tuple[Table, Table, range, range]] = {
+PROOFS: dict[str, tuple[SeenTable, SeenTable, range, range]] = {
     # the transactions and the commands that wrote the rows: 6 changed the table
     "rewritten": (T, replace(T, file=102, changed="6"), range(6, 7), range(4)),
     "values rewritten": (T, replace(T, file=102, columns=columns(2, changed="6")), range(6, 7), range(4)),

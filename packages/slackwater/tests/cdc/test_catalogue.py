@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from slackwater.cdc.captured import CapturedFinding, Table
+from slackwater.cdc.captured import CapturedFinding, SeenTable
 from slackwater.cdc.catalogue import examine_tables, source_findings
 from slackwater.protocol import SourceTopics
 
@@ -51,19 +51,19 @@ def database(postgres_server: "PostgresServer") -> "Iterator[psycopg.Connection]
 
 def look(
     connection: "psycopg.Connection",
-    before: dict[str, Table],
+    before: dict[str, SeenTable],
     *,
     user: str = "",
     publication: str = "captured",
     added: Collection[str] = (),
     keys: Mapping[str, Collection[str]] = {},
-) -> tuple[dict[str, Table], list[CapturedFinding]]:
+) -> tuple[dict[str, SeenTable], list[CapturedFinding]]:
     used, topics = USED | {"captured.t": USED["captured.t"] | set(added)}, SourceTopics("inv")
     compared, found = examine_tables(
         connection, used, before, topics=topics, publication=publication, user=user, keys=keys
     )
     # As it is kept between two looks.
-    return msgspec.json.decode(msgspec.json.encode(compared), type=dict[str, Table]), found
+    return msgspec.json.decode(msgspec.json.encode(compared), type=dict[str, SeenTable]), found
 
 
 def test_a_table_whose_rows_are_all_in_its_topic_has_no_fault(database: "psycopg.Connection") -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from slackwater.cdc.captured import Column, Partition, Table
+from slackwater.cdc.captured import SeenColumn, SeenPartition, SeenTable
 from slackwater.cdc.catalogue import (
     examine_tables,
     find_publication,
@@ -16,9 +16,9 @@ from slackwater.cdc.catalogue import (
 )
 from slackwater.protocol import SourceTopics
 
-ID = Column(name="id", number=1, type="integer", type_oid=23, changed="5", is_sent=True)
+ID = SeenColumn(name="id", number=1, type="integer", type_oid=23, changed="5", is_sent=True)
 A = replace(ID, name="a", number=2)
-PART = Partition(
+PART = SeenPartition(
     name="s.p",
     oid=11,
     file=111,
@@ -30,7 +30,7 @@ PART = Partition(
     attached="6",
     attached_command=2,
 )
-T = Table(
+T = SeenTable(
     name="s.t",
     quoted="s.t",
     oid=1,
@@ -57,7 +57,7 @@ class Database:
         publication: The one that was asked for.
     """
 
-    def __init__(self, *tables: Table, may_read: bool = True, has_rows: bool = True) -> None:
+    def __init__(self, *tables: SeenTable, may_read: bool = True, has_rows: bool = True) -> None:
         self.tables = tables
         self.may_read, self.has_rows = may_read, has_rows
         self.others: dict[int, str] = {}
@@ -127,10 +127,10 @@ class Database:
 
 def look(
     database: Database,
-    before: Mapping[str, Table] = {},
+    before: Mapping[str, SeenTable] = {},
     used: Mapping[str, Collection[str]] = {"s.t": {"id", "a"}},
     keys: Mapping[str, Collection[str]] = {},
-) -> tuple[dict[str, Table], list[str]]:
+) -> tuple[dict[str, SeenTable], list[str]]:
     compared, found = examine_tables(database, used, before, topics=TOPICS, publication="", keys=keys)
     return compared, [each.text.partition(",")[0].partition(";")[0] for each in found]
 

@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
 from slackwater.cli import main
-from slackwater.cuts import KafkaCutLog
+from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import KafkaSettings
 from slackwater_lab.fakes.topics import make_cut
 
 pytestmark = pytest.mark.integration
@@ -32,7 +33,7 @@ class World:
             done.result(SECONDS)
 
     def publish_cut(self) -> None:
-        log = KafkaCutLog(self.source, self.bootstrap)
+        log = CutLog(self.source, KafkaSettings(self.bootstrap))
         log.ensure_topic()
         log.append([make_cut(self.source, 0x600, 1)])
         log.close()

@@ -51,7 +51,7 @@ REVENUE = replace(
 def log(monkeypatch: pytest.MonkeyPatch) -> InMemoryPipelineLog:
     log = InMemoryPipelineLog()
     monkeypatch.setattr(pipelines, "PipelineLog", lambda *_, **__: log)
-    monkeypatch.setattr(pipelines, "KafkaCutLog", lambda name, *_, **__: InMemoryCutLog(name))
+    monkeypatch.setattr(pipelines, "CutLog", lambda name, *_, **__: InMemoryCutLog(name))
     monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "kafka:9092")
     return log
 

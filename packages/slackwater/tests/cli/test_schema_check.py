@@ -20,7 +20,7 @@ from slackwater.cli.commands.schema import (
     uncaptured,
 )
 from slackwater.pipeline import pipeline_definition
-from slackwater.sql.compiler import compile_separately
+from slackwater.sql.planner.cutting import compile_separately
 from slackwater.sql.postgres import parse_catalog
 
 DECLARED = """
@@ -116,12 +116,12 @@ def test_a_table_whose_rows_are_not_all_in_its_topic_touches_the_views_that_use_
     catalog = parse_catalog({"schema.sql": DECLARED})
     plan = compile_separately([(f"{name}.sql", sql) for name, sql in VIEWS.items()], catalog)
     columns = tuple(
-        captured.Column(
+        captured.SeenColumn(
             name=name, number=number, type="text", type_oid=25, changed="1", is_sent=name != "price"
         )
         for number, name in enumerate(("id", "kind", "price"), 1)
     )
-    table = captured.Table(
+    table = captured.SeenTable(
         name=TABLE, oid=1, filter="(id > 1)", has_publication=True, is_published=True, columns=columns
     )
     differing = list(uncaptured(plan, captured.faults_of_table(table)))

@@ -17,7 +17,7 @@ from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import SegmentReader, read_state
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 DDL = """

@@ -274,7 +274,7 @@ def test_a_source_that_only_its_sidecar_knows_is_shown_and_an_unknown_one_is_an_
     log = InMemoryPipelineLog()
     log.register(REGISTRATION)
     monkeypatch.setattr(pipelines, "PipelineLog", lambda *_, **__: log)
-    monkeypatch.setattr(pipelines, "KafkaCutLog", lambda name, *_, **__: InMemoryCutLog(name))
+    monkeypatch.setattr(pipelines, "CutLog", lambda name, *_, **__: InMemoryCutLog(name))
     monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: store)
     store.set_status("fresh", replace(running(), state=FrontierState.MISCONFIGURED, detail="no snapshot"))
     where = ("--redis-url", "redis://h:1", "--bootstrap", "h:2")

@@ -145,7 +145,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> InMemoryPipelineLog:
     )
     monkeypatch.setattr(pipelines, "PipelineLog", lambda *_, **__: log)
     monkeypatch.setattr(
-        pipelines, "KafkaCutLog", lambda name, *_, **__: cuts if name == "inv" else InMemoryCutLog(name)
+        pipelines, "CutLog", lambda name, *_, **__: cuts if name == "inv" else InMemoryCutLog(name)
     )
     monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "h:1")
     return log

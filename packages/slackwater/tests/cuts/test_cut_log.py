@@ -12,7 +12,6 @@ from slackwater.cuts import (
     CutLog,
     CutLogDamagedError,
     CutLogReplacedError,
-    KafkaCutLog,
     LoggedRecord,
     RecordsGoneError,
     TopicUnavailableError,
@@ -22,6 +21,7 @@ from slackwater.protocol import (
     CommittedTransaction,
     Cut,
     InputError,
+    KafkaSettings,
     LogRecord,
     Marker,
     PassDecision,
@@ -59,7 +59,7 @@ def log(request: pytest.FixtureRequest, source: str) -> Iterator[CutLog]:
         yield InMemoryCutLog(source)
     else:
         bootstrap = request.getfixturevalue("bootstrap")
-        kafka_log = KafkaCutLog(source, bootstrap, timeout=timedelta(seconds=10))
+        kafka_log = CutLog(source, KafkaSettings(bootstrap), timeout=timedelta(seconds=10))
         kafka_log.ensure_topic(replication_factor=1)
         yield kafka_log
         kafka_log.close()
@@ -262,7 +262,7 @@ def test_a_truncated_memory_log_names_the_offsets(make_cut: MakeCut, source: str
 def test_a_truncated_kafka_log_names_the_offsets(make_cut: MakeCut, source: str, bootstrap: str) -> None:
     from confluent_kafka.admin import AdminClient
 
-    log = KafkaCutLog(source, bootstrap)
+    log = CutLog(source, KafkaSettings(bootstrap))
     log.ensure_topic(replication_factor=1)
     log.append([make_cut(source, lsn) for lsn in (10, 20, 30)])
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -309,7 +309,7 @@ def test_a_log_that_has_lost_all_its_cuts_is_not_taken_for_a_new_one(
 
 @pytest.mark.integration
 def test_a_log_that_does_not_exist_is_empty(source: str, bootstrap: str) -> None:
-    log = KafkaCutLog(source, bootstrap)
+    log = CutLog(source, KafkaSettings(bootstrap))
     assert log.newest() is None
     assert log.tail(-1) == []
     assert log.records(-1) == []
@@ -323,7 +323,7 @@ def test_the_topic_is_made_once_and_kept_for_ever(source: str, bootstrap: str) -
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._config import ConfigResource
 
-    log = KafkaCutLog(source, bootstrap)
+    log = CutLog(source, KafkaSettings(bootstrap))
     log.ensure_topic(replication_factor=1)
     log.ensure_topic(replication_factor=1)
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -335,7 +335,7 @@ def test_the_topic_is_made_once_and_kept_for_ever(source: str, bootstrap: str) -
 
 
 def test_a_broker_that_is_away_is_reported(make_cut: MakeCut, source: str) -> None:
-    log = KafkaCutLog(source, "127.0.0.1:1", timeout=timedelta(milliseconds=300))
+    log = CutLog(source, KafkaSettings("127.0.0.1:1"), timeout=timedelta(milliseconds=300))
     with pytest.raises(TopicUnavailableError, match="check that the broker is running"):
         log.newest()
     with pytest.raises(TopicUnavailableError, match="append"):
@@ -347,7 +347,7 @@ def test_a_broker_that_is_away_is_reported(make_cut: MakeCut, source: str) -> No
 def test_a_topic_that_was_made_anew_is_another_log(make_cut: MakeCut, source: str, bootstrap: str) -> None:
     from confluent_kafka.admin import AdminClient
 
-    log, topic = KafkaCutLog(source, bootstrap), f"{source}.slackwater.cuts"
+    log, topic = CutLog(source, KafkaSettings(bootstrap)), f"{source}.slackwater.cuts"
     log.ensure_topic(replication_factor=1)
     log.append([make_cut(source, lsn) for lsn in (10, 20)])
     before = log.identity()

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.cuts import KafkaCutLog, RecordsGoneError, TopicUnavailableError
+from slackwater.cuts import CutLog, RecordsGoneError, TopicUnavailableError
 from slackwater.kafka.retry import KafkaRetry, Retry, is_transient
-from slackwater.protocol import Cut, encode_log_record
+from slackwater.protocol import Cut, KafkaSettings, encode_log_record
 from slackwater_lab.fakes.topics import FlakyConsumer
 
 TRANSIENT = [
@@ -263,12 +263,12 @@ def cut(make_cut: Callable[..., Cut]) -> Cut:
 
 def flaky_log(
     monkeypatch: pytest.MonkeyPatch, cuts: int, cut: Cut, *errors: str, seconds: float = 20
-) -> tuple[KafkaCutLog, FlakyConsumer]:
+) -> tuple[CutLog, FlakyConsumer]:
     codes = [getattr(KafkaError, name) for name in errors]
     values = [encode_log_record(cut)] * cuts
     consumer = FlakyConsumer({(TOPIC, 0): values} if cuts else {}, codes)
     monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
-    return KafkaCutLog(SOURCE, "nowhere:1", timeout=timedelta(seconds=seconds)), consumer
+    return CutLog(SOURCE, KafkaSettings("nowhere:1"), timeout=timedelta(seconds=seconds)), consumer
 
 
 @pytest.mark.parametrize("name", ["_AUTHENTICATION", "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN"])
@@ -345,7 +345,7 @@ def test_a_cut_that_is_acknowledged_without_its_offset_is_appended_again(
     """As the broker answers to a repeated batch of which it remembers only the number."""
     offsets = [7, -1001, 8, 9]  # as librdkafka names an offset that it does not know
     monkeypatch.setattr("slackwater.kafka.topic.Producer", lambda _: SilentProducer(offsets))
-    log = KafkaCutLog(SOURCE, "nowhere:1")
+    log = CutLog(SOURCE, KafkaSettings("nowhere:1"))
     with pytest.raises(TopicUnavailableError, match="acknowledged without an offset"):
         log.append([cut, cut])
     assert [each.log_offset for each in log.append([cut, cut])] == [8, 9]

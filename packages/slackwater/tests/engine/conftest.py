@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.engine.index.contract import BucketIndex
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.index import BucketIndex
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.local import MemoryIndex
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

@@ -10,11 +10,11 @@ import pytest
 
 from slackwater.engine.accumulate.groups import AccumulateEvaluation
 from slackwater.engine.evaluate.results import route_of
-from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Outcome, Partial
 from slackwater.protocol import StateError
-from slackwater.sql.column_type import carried
+from slackwater.sql.catalog import carried
 from slackwater.sql.errors import EvaluationError
 from slackwater.sql.plan import (
     AccumulatePart,

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from slackwater.engine.accumulate.groups import AccumulateEvaluation
 from slackwater.engine.evaluate.results import BEFORE, ResultPoints, route_of
-from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import Outcome, Partial
 from slackwater.engine.state.log import changes_bytes
-from slackwater.sql.column_type import carried
+from slackwater.sql.catalog import carried
 from slackwater.sql.plan import (
     STEPS_TABLE,
     WEIGHT,

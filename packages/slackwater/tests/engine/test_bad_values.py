@@ -3,9 +3,9 @@
 import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import EvaluationError
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = "CREATE TABLE s.items (id bigint PRIMARY KEY, kind text NOT NULL, size text NOT NULL);"

@@ -10,7 +10,7 @@ import zstandard
 
 from slackwater.engine.bucket import events_in_commit_order
 from slackwater.engine.evaluate.latest import LARGE_KEY_ENTRIES
-from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.payloads import Document, Event, document_payloads
@@ -18,8 +18,8 @@ from slackwater.engine.state import log
 from slackwater.engine.state.log import COMPACTION_SLACK_BYTES, BucketLog, LogHead
 from slackwater.engine.state.manifest import NO_STATE, SegmentReader, segment_path
 from slackwater.protocol import InputError, StateError
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import UNAVAILABLE
 

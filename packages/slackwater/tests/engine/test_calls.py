@@ -8,8 +8,8 @@ import pytest
 
 from slackwater.engine.evaluate import calls
 from slackwater.engine.local import LocalEngine
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import EvaluationError
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.stage_evaluation import RowsEvaluator, RowVersions
 

@@ -19,8 +19,8 @@ from slackwater.engine.state.keeper import KEPT_STATES
 from slackwater.engine.state.manifest import SEGMENTS, SegmentReader, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import ConfigError, StateError
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from slackwater.engine.index.contract import BucketIndex
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.index import BucketIndex
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.payloads import decode_events
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan, Reads
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.buckets import CountingIndex
 

@@ -18,8 +18,8 @@ from slackwater.engine.evaluate import results
 from slackwater.engine.evaluate.touched_keys import TouchedKeys
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

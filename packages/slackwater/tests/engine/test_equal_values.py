@@ -13,8 +13,8 @@ import duckdb
 import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import SqlTextError
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 CATALOG = parse_catalog(

@@ -12,9 +12,9 @@ from slackwater.engine.pack.table import TablePacker
 from slackwater.engine.payloads import Event, Events, bucket_of, decode_events
 from slackwater.engine.settings import FormProof
 from slackwater.protocol import InputError
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import UNAVAILABLE
 

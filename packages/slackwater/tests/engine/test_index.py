@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.index.contract import BucketIndex, IndexTransaction
-from slackwater.engine.index.lmdb_index import LmdbIndex, OpenIndexes, open_limit
+from slackwater.engine.index import BucketIndex, IndexTransaction
+from slackwater.engine.lmdb_index import LmdbIndex, OpenIndexes, open_limit
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.state.entry import (
     ACCUMULATORS_TAG,
@@ -203,7 +203,7 @@ def test_it_is_there_again_when_the_process_is_another(index_folder: Path) -> No
 
 def test_two_open_handles_see_each_others_changes(index_folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from slackwater.engine.index.lmdb_index import LmdbIndex\n"
+        "import sys; from pathlib import Path; from slackwater.engine.lmdb_index import LmdbIndex\n"
         "LmdbIndex(Path(sys.argv[1])).update(lambda c: (c.apply([(b'other', b'1')]), c.set_token(b't2')))"
     )
     index = LmdbIndex(index_folder)
@@ -214,7 +214,7 @@ def test_two_open_handles_see_each_others_changes(index_folder: Path) -> None:
 
 def test_a_process_killed_within_a_transaction_leaves_it_as_it_was(index_folder: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from slackwater.engine.index.lmdb_index import LmdbIndex\n"
+        "import os, sys; from pathlib import Path; from slackwater.engine.lmdb_index import LmdbIndex\n"
         "LmdbIndex(Path(sys.argv[1])).update(lambda c: (c.clear(), os.kill(os.getpid(), 9)))"
     )
     index = LmdbIndex(index_folder)
@@ -278,7 +278,7 @@ def test_the_map_grows_when_it_is_full(index_folder: Path) -> None:
 
 def test_a_map_that_another_process_has_grown_is_taken_over(index_folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from slackwater.engine.index.lmdb_index import LmdbIndex\n"
+        "import sys; from pathlib import Path; from slackwater.engine.lmdb_index import LmdbIndex\n"
         "many = [(b'%08d' % n, b'x' * 500) for n in range(2000)]\n"
         "LmdbIndex(Path(sys.argv[1])).update(lambda c: c.apply(many))"
     )

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.engine.index.folders import index_folder, make_private_folder, remove_unused_indexes
-from slackwater.engine.index.lmdb_index import LmdbIndex
-from slackwater.protocol import UnavailableError
+from slackwater.engine.lmdb_index import LmdbIndex, index_folder, remove_unused_indexes
+from slackwater.protocol import UnavailableError, make_private_folder
 
 NOW = datetime.now(UTC)  # noqa: TID251 - files have the system's time
 WEEK = timedelta(days=7)

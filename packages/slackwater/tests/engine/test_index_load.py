@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.engine.index import lmdb_index
-from slackwater.engine.index.contract import BucketIndex
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.index import BucketIndex, lmdb_index
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.state.entry import Change
 from slackwater.protocol import UnavailableError
 

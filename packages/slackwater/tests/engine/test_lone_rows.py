@@ -13,8 +13,8 @@ from slackwater.engine.local import MemoryTransaction
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.payloads import Event, Outcome, decode_events
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.stage_evaluation import RowsEvaluator
 

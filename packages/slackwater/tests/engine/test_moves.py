@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.protocol import InputError
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import UNAVAILABLE
 

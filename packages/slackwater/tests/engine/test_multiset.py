@@ -14,7 +14,7 @@ from slackwater.engine.accumulate.multiset import (
     multiset_prefix,
     sort_key_part,
 )
-from slackwater.engine.index.contract import BucketIndex, IndexTransaction
+from slackwater.engine.index import BucketIndex, IndexTransaction
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import Outcome
 from slackwater.engine.state.entry import MAX_PART_BYTES, Change

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.protocol import InputError
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import pytest
 
-from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.settings import Scope
 from slackwater.protocol import InputError

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document
 from slackwater.sql.plan import EnginePlan

@@ -7,8 +7,8 @@ import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.payloads import Document
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan, Reads
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.buckets import CountingIndex
 

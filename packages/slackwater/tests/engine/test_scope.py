@@ -7,7 +7,7 @@ import pytest
 from slackwater.engine.local import LocalEngine
 from slackwater.engine.settings import Scope
 from slackwater.protocol import ConfigError
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

@@ -9,8 +9,8 @@ from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document, Outcome
 from slackwater.engine.state.contents import count_contents
 from slackwater.engine.state.entry import sharer_part, tag_of
-from slackwater.sql import compiler
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner import cutting
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
@@ -37,9 +37,9 @@ ROUNDS = 12
 def compiled(monkeypatch: pytest.MonkeyPatch, *, is_together: bool) -> EnginePlan:
     with monkeypatch.context() as patch:
         if not is_together:
-            patch.setattr(compiler, "with_shared_rows", lambda plan, _: plan)
+            patch.setattr(cutting, "with_shared_rows", lambda plan, _: plan)
         views = [(f"{name}.sql", sql) for name, sql in VIEWS.items()]
-        return compiler.compile_pipeline(views, parse_catalog({"schema.sql": TABLES}))
+        return cutting.compile_pipeline(views, parse_catalog({"schema.sql": TABLES}))
 
 
 @pytest.fixture

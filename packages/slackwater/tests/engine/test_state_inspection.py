@@ -19,8 +19,8 @@ from slackwater.engine.state.log import LogHead
 from slackwater.engine.state.manifest import MAX_CHAIN, State, decode_manifest, manifest_path, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import ConfigError, StateError
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 BUCKETS = 3

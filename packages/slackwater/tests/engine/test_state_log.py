@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slackwater.engine import bucket as bucket_module
 from slackwater.engine.bucket import MAX_REPLAYED_BLOBS, update_current
-from slackwater.engine.index.contract import BucketIndex, IndexTransaction
+from slackwater.engine.index import BucketIndex, IndexTransaction
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.state import log as log_module
 from slackwater.engine.state.entry import Change

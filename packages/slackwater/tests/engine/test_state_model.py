@@ -21,7 +21,7 @@ import pytest
 from slackwater.engine import bucket as bucket_module
 from slackwater.engine.bucket import update_current
 from slackwater.engine.documents import decode_documents, documents_by_view, settled
-from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
+from slackwater.engine.index import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryTransaction
 from slackwater.engine.payloads import Document, PackedPayload
 from slackwater.engine.settings import StageSettings
@@ -42,7 +42,7 @@ from slackwater.engine.state.manifest import (
 from slackwater.engine.state.store import MemoryStore
 from slackwater.engine.task import PipelineTask
 from slackwater.protocol import StateError
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 T = TypeVar("T")

@@ -7,15 +7,15 @@ from itertools import chain
 import pytest
 
 from slackwater.engine.documents import decode_documents, documents_by_view
-from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.payloads import Document, PackedPayload
 from slackwater.engine.settings import Scope, StageSettings
 from slackwater.engine.state.manifest import NO_STATE, SegmentReader, State
 from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.protocol import ConfigError, InputError
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

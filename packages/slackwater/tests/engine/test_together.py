@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from slackwater.engine.bucket import BucketProcessor
-from slackwater.engine.index.contract import BucketRoute, Contents, IndexTransaction, TogetherContents
+from slackwater.engine.index import BucketRoute, Contents, IndexTransaction, TogetherContents
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex, MemoryTransaction
 from slackwater.engine.payloads import Document, bucket_of
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.entry import MAX_PART_BYTES, part
 from slackwater.protocol import UnavailableError
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 T = TypeVar("T")

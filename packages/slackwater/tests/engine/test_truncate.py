@@ -7,11 +7,11 @@ from operator import itemgetter
 import pytest
 
 from slackwater.engine import bucket
-from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.state.entry import group_width, part
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 MakeIndex = Callable[[], BucketIndex]

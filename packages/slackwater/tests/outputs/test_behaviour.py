@@ -27,8 +27,7 @@ from slackwater.outputs.lake.table import Lake
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import PostgresSinkSettings
-from slackwater.outputs.sink import Sink
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Sink, Waiting
 from slackwater.protocol import (
     LakeSettings,
     OvertakenError,

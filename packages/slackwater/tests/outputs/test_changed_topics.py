@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.contract import Emit, SinkStep
-from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
+from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import OvertakenError, ProgressRecord, StateError, encode_progress_record

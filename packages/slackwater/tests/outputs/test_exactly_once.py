@@ -14,12 +14,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.records.batch import OffsetSpan
-from slackwater.cuts import KafkaCutLog
+from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.contract import Emit, SinkStep
-from slackwater.outputs.kafka.answers import read_progress
-from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
+from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, read_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
@@ -235,7 +234,7 @@ def test_a_broker_that_restarts_is_waited_for_by_whoever_reads_or_writes(
     sink.open()
     sink.write(QUERY, batches[0])
     sink.close()
-    log = KafkaCutLog(settings.pipeline, settings.kafka.bootstrap, timeout=timedelta(seconds=120))
+    log = CutLog(settings.pipeline, settings.kafka, timeout=timedelta(seconds=120))
     log.ensure_topic(replication_factor=1)
     decision = SkipDecision(
         source=settings.pipeline, timeline=1, to_lsn=7, wall_ms=5, decided_by="ann", reason="lost"

@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slackwater.outputs.avro import AvroEncoder, days, timestamp
 from slackwater.outputs.contract import UnfitValueError
-from slackwater.outputs.formats.avro import AvroEncoder
-from slackwater.outputs.formats.form import json_schema
-from slackwater.outputs.formats.times import days, timestamp
+from slackwater.outputs.form import json_schema
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn
 

@@ -11,8 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.errors import OutputRefusedError, run_overtaken
-from slackwater.outputs.kafka.answers import read_progress
-from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
+from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, read_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.kafka.topics import SinkTopics

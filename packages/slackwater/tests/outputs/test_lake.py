@@ -33,7 +33,7 @@ from slackwater.outputs.lake.table import (
     SnapshotGoneError,
     lake_error,
 )
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Waiting
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,

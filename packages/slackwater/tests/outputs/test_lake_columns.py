@@ -9,8 +9,7 @@ import pytest
 
 from slackwater.outputs.contract import OutputTable, UnfitValueError
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.lake.changes import ChangeReader
-from slackwater.outputs.lake.columns import RowReader, check_names, table_schema, type_texts
+from slackwater.outputs.lake.columns import ChangeReader, RowReader, check_names, table_schema, type_texts
 from slackwater.pipeline.sinks import check_table
 from slackwater.protocol import ConfigError
 from slackwater.sql.duckdb_sql import Field, document_expression

@@ -17,12 +17,12 @@ from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.contract import Emit, OutputTable, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.postgres import watchdog
+from slackwater.outputs.postgres import sink as postgres_sink
 from slackwater.outputs.postgres.columns import postgres_type
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import PostgresSinkSettings
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Waiting
 from slackwater.protocol import ConfigError, PostgresSettings, StateError, UnavailableError
 from slackwater.sql.plan import OutputColumn
 
@@ -444,7 +444,7 @@ def test_a_lock_of_somebody_else_is_waited_for_however_long_it_lasts(
     impatient = replace(settings, request_timeout=timedelta(seconds=1), patience=timedelta(0))
     run(impatient)
     is_said = threading.Event()
-    monkeypatch.setattr(logging.getLogger(watchdog.__name__), "info", lambda *_: is_said.set())
+    monkeypatch.setattr(logging.getLogger(postgres_sink.__name__), "info", lambda *_: is_said.set())
     with ThreadPoolExecutor() as threads, database.transaction():
         execute(database, f"LOCK TABLE {settings.pipeline}.t")
         writing = threads.submit(run, impatient, make_batch(0, [document(1)]))

@@ -20,7 +20,7 @@ from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import PostgresSinkSettings
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Waiting
 from slackwater.protocol import OvertakenError, PostgresSettings, StateError
 from slackwater.sql.plan import OutputColumn
 from slackwater_lab.probes import LookAt

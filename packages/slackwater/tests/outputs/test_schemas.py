@@ -17,10 +17,10 @@ from slackwater.engine.payloads import Document, with_documents
 from slackwater.kafka.registry import SchemaRegistry
 from slackwater.outputs.contract import Emit, Format, KeyFormat
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.formats.form import OutputForm, output_form
+from slackwater.outputs.form import OutputForm, output_form
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Waiting
 from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError
 from slackwater.sql.plan import OutputColumn, PublishedView
 from slackwater_lab.fakes.registry import RegistryServer

@@ -11,10 +11,10 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.kafka.transactions import Headers
 from slackwater.outputs.errors import run_overtaken
 from slackwater.outputs.kafka import sink as kafka
-from slackwater.outputs.kafka.producer import TransactionFailedError
+from slackwater.outputs.kafka.answers import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Waiting
 from slackwater.protocol import (
     KafkaSettings,
     OvertakenError,

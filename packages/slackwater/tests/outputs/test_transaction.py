@@ -12,7 +12,7 @@ from slackwater.kafka.transactions import DeliveryReport, Headers
 from slackwater.outputs.batch import commit_units
 from slackwater.outputs.contract import Emit, SinkStep
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.kafka.producer import TransactionFailedError
+from slackwater.outputs.kafka.answers import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.transaction import BatchTransaction
 from slackwater.protocol import (

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater.outputs.waiting import Waiting, retry_for
+from slackwater.outputs.sink import Waiting, retry_for
 from slackwater.protocol import UnavailableError
 
 

@@ -19,9 +19,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cuts import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater.cuts import CutLog, FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.dev import KafkaBroker, RedisServer
-from slackwater.protocol import CommittedTransaction, Cut
+from slackwater.protocol import CommittedTransaction, Cut, KafkaSettings
 from slackwater.protocol.keys import data_topic
 
 REPOSITORY = Path(__file__).parents[4]
@@ -49,7 +49,7 @@ class Inventory:
         self.events = 0
         self._random = random.Random(seed)
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-        self._log = KafkaCutLog(self.source, bootstrap)
+        self._log = CutLog(self.source, KafkaSettings(bootstrap))
         self._store = RedisMarkerStore.connect(redis_url)
         self._log.ensure_topic(replication_factor=1)
         self._ends = {data_topic(self.source, table): [0] * n for table, n in PARTITIONS.items()}

@@ -34,7 +34,7 @@ from slackwater.pipeline.batch_task import KnownState, TaskProgram
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.task import IdlePackers
 from slackwater.protocol import BatchHeader, KafkaSettings, Servers, SlackwaterError, StateError
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import UNAVAILABLE
 

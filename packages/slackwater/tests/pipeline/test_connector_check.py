@@ -27,7 +27,7 @@ from slackwater.protocol import (
     SlackwaterError,
     Verdict,
 )
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.memory import InMemoryMarkerStore
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from slackwater.cdc.captured import CapturedFinding, Proof, Table
+from slackwater.cdc.captured import CapturedFinding, Proof, SeenTable
 from slackwater.pipeline import catalogue_check
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint
@@ -28,16 +28,16 @@ class Catalogue:
 
     def __init__(self) -> None:
         self.found: list[CapturedFinding] = []
-        self.compared_with: Mapping[str, Table] = {}
+        self.compared_with: Mapping[str, SeenTable] = {}
         self.oid = 1
         self.has_looked = threading.Event()
 
     def examine(
-        self, _connection: object, _used: object, before: Mapping[str, Table], **_options: object
-    ) -> tuple[dict[str, Table], list[CapturedFinding]]:
+        self, _connection: object, _used: object, before: Mapping[str, SeenTable], **_options: object
+    ) -> tuple[dict[str, SeenTable], list[CapturedFinding]]:
         self.compared_with = before
         self.has_looked.set()
-        return {"s.t": before.get("s.t") or Table(name="s.t", oid=self.oid)}, self.found
+        return {"s.t": before.get("s.t") or SeenTable(name="s.t", oid=self.oid)}, self.found
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_copied_state_is_compared_with_what_its_origin_saw(looks: Catalogue, t
 
     copy = check_of(tmp_path / "2")
     copy.first_look(Checkpoint(str(tmp_path / "1")))
-    assert looks.compared_with == {"s.t": Table(name="s.t", oid=1)}
+    assert looks.compared_with == {"s.t": SeenTable(name="s.t", oid=1)}
     copy.check()
 
     looks.compared_with = {}
@@ -94,7 +94,7 @@ def test_a_copied_state_is_compared_with_what_its_origin_saw(looks: Catalogue, t
     other.first_look()
     other.check()
     check_of(tmp_path / "2").first_look(Checkpoint(str(tmp_path / "other")))
-    assert looks.compared_with == {"s.t": Table(name="s.t", oid=1)}, "it has its own by now"
+    assert looks.compared_with == {"s.t": SeenTable(name="s.t", oid=1)}, "it has its own by now"
     check_of(tmp_path / "3").first_look()
     assert looks.compared_with == {}
 
@@ -127,7 +127,7 @@ def test_later_looks_are_compared_with_what_was_kept(
     check.begin()
     assert looks.has_looked.wait(60)
     check.close()
-    assert looks.compared_with == {"s.t": Table(name="s.t", oid=1)}
+    assert looks.compared_with == {"s.t": SeenTable(name="s.t", oid=1)}
 
 
 def test_a_database_that_has_none_of_the_tables_is_another_one(looks: Catalogue, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_database_that_had_the_tables_is_believed(
     check.first_look()
     check.check()
     monkeypatch.setattr(
-        catalogue_check, "examine_tables", lambda *_, **__: ({"s.t": Table(name="s.t")}, [LASTING])
+        catalogue_check, "examine_tables", lambda *_, **__: ({"s.t": SeenTable(name="s.t")}, [LASTING])
     )
     assert check_of(tmp_path).first_look() == (LASTING,)
 

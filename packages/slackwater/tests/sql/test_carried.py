@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from slackwater.sql.column_type import carried
+from slackwater.sql.catalog import carried
 from slackwater.sql.session import open_connection
 
 VALUES = [

@@ -3,8 +3,8 @@ import pickle
 import pytest
 
 from slackwater.sql.catalog import Catalog
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import SqlTextError
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 Document = Callable[[str, str, str], str]

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from slackwater.sql.catalog import Catalog
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import EvaluationError
 from slackwater.sql.limits import StatementLimits
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.stage_evaluation import OPEN_LSN, RowsEvaluator, RowVersions
 
 SQL = """SELECT TRANSACTIONALLY o.id, o.customer, o.line_count, o.total,

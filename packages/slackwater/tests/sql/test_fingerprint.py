@@ -3,8 +3,8 @@
 
 import pytest
 
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import fingerprint
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

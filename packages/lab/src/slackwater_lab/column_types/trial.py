@@ -15,8 +15,7 @@ import pyarrow as pa
 from confluent_kafka import TopicPartition
 
 from slackwater.dev import DevStack
-from slackwater.sql.catalog import Table
-from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.catalog import ColumnType, Table, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.postgres import parse_catalog, pull_schema
 from slackwater.sql.row_codec import RowCodec, WireRow

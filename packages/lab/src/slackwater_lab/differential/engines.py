@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from slackwater.engine.local import LocalEngine
 from slackwater.engine.state.manifest import State
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.differential.case import Batch, Case
 from slackwater_lab.differential.history import DrawnColumn, DrawnCommit, DrawnTable, Row, rows_of, schema_ddl

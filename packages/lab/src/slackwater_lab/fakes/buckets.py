@@ -8,7 +8,7 @@ from typing import TypeVar
 from slackwater.engine.accumulate.groups import AccumulateEvaluation
 from slackwater.engine.evaluate.evaluators import ResultRows
 from slackwater.engine.evaluate.results import ResultPoints
-from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
+from slackwater.engine.index import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.payloads import Outcome, Partial
 from slackwater.engine.state.entry import Change, Entry
 
@@ -75,17 +75,17 @@ class CountingIndex:
         self.reads = 0
 
     def update(self, work: Callable[[IndexTransaction], T]) -> T:
-        """See :class:`~slackwater.engine.index.contract.BucketIndex`."""
+        """See :class:`~slackwater.engine.index.BucketIndex`."""
         return self._index.update(lambda contents: work(_CountingTransaction(contents, self)))
 
     @contextmanager
     def snapshot(self) -> Iterator[Contents]:
-        """See :class:`~slackwater.engine.index.contract.BucketIndex`."""
+        """See :class:`~slackwater.engine.index.BucketIndex`."""
         with self._index.snapshot() as contents:
             yield _CountingContents(contents, self)
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
-        """See :class:`~slackwater.engine.index.contract.BucketIndex`."""
+        """See :class:`~slackwater.engine.index.BucketIndex`."""
         self._index.load(batches, token)
 
 

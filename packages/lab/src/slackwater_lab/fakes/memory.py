@@ -7,12 +7,12 @@ from typing import Any
 
 from slackwater.cuts import FrontierStatus, LeaseLog, PipelineLog, StoredPosition
 from slackwater.cuts.compacted_topic import CompactedTopic, Entry
-from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
-from slackwater.cuts.errors import cuts_gone
+from slackwater.cuts.cut_log import CutLog, LoggedRecord, cuts_of, may_be_cut
 from slackwater.protocol import (
     Clock,
     CommitPosition,
     Cut,
+    KafkaSettings,
     LeaseRecord,
     LogRecord,
     Marker,
@@ -23,7 +23,6 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
-from slackwater.protocol.keys import cut_log_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,103 +33,72 @@ class _Bytes:
     log_offset: int
 
 
-class InMemoryCutLog:
-    """Implements :class:`~slackwater.cuts.cut_log.CutLog` in this process."""
+class InMemoryCutLog(CutLog):
+    """A cut log in this process."""
 
     def __init__(self, source: str) -> None:
-        self._topic = cut_log_topic(source)
-        self._decoder = RecordDecoder(source, self._decisions)
+        super().__init__(source, KafkaSettings(""))
         self._records: list[LoggedRecord | _Bytes] = []
-        self._begin = self._end = 0
+        self._first = self._next = 0
         self._identity = uuid.uuid4().hex
 
-    def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
-        """See the protocol."""
-        return [PublishedCut(*pair) for pair in zip(cuts, self.append_records(cuts), strict=True)]
-
-    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
-        """See the protocol."""
-        offsets = [self._end + index for index in range(len(records))]
-        self._records += map(LoggedRecord, records, offsets)
-        self._end += len(offsets)
-        return offsets
-
-    def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
-        """See the protocol."""
-        if from_offset >= to_offset:
-            return []
-        if from_offset < self._begin:
-            raise cuts_gone(self._topic, from_offset, self._begin)
-        if to_offset > self._end:
-            raise beyond_end(self._topic, self._end, to_offset)
-        return cuts_of(self._read(from_offset, to_offset))
-
-    def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
-        """See the protocol."""
-        return cuts_of(self.records(after_offset))[:limit]
-
-    def records(
-        self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
-    ) -> list[LoggedRecord]:
-        """See the protocol."""
-        if 0 < self._end <= after_offset:
-            raise beyond_end(self._topic, self._end, after_offset + 1)
-        return self._read(after_offset + 1, self._end, with_cuts=with_cuts)[:limit]
-
-    def newest(self) -> PublishedCut | None:
-        """See the protocol."""
-        for record in reversed(self._records):
-            if cuts := cuts_of(self._read(record.log_offset, record.log_offset + 1)):
-                return cuts[0]
-        if self._begin:
-            raise cuts_gone(self._topic, 0, self._begin)
-        return None
-
-    def begin(self) -> int:
-        """See the protocol."""
-        return self._begin
-
-    def end(self) -> int:
-        """See the protocol."""
-        return self._end
+    def ensure_topic(self, *, replication_factor: int = -1) -> None:
+        """There is nothing to create."""
 
     def identity(self) -> str | None:
-        """See the protocol."""
+        """See the class."""
         return self._identity
 
     def append_bytes(self, value: bytes | None) -> int:
         """Writes bytes that are not a record, as anyone could; returns their offset."""
-        self._records.append(_Bytes(value, self._end))
-        self._end += 1
-        return self._end - 1
+        self._records.append(_Bytes(value, self._next))
+        self._next += 1
+        return self._next - 1
 
     def delete_before(self, offset: int) -> None:
         """Loses the records below ``offset``, as an operator could."""
-        self._begin = max(self._begin, min(offset, self._end))
+        self._first = max(self._first, min(offset, self._next))
         self._records = [r for r in self._records if r.log_offset >= offset]
 
     def recreate(self) -> None:
         """Loses everything and becomes another log, as if its topic were deleted and recreated."""
-        self._records, self._begin, self._end = [], 0, 0
+        self._records, self._first, self._next = [], 0, 0
         self._identity = uuid.uuid4().hex
 
     def close(self) -> None:
-        """See the protocol."""
+        """There is nothing to free."""
 
-    def _read(self, low: int, high: int, *, with_cuts: bool = True) -> list[LoggedRecord]:
+    def _append(self, records: Sequence[LogRecord]) -> list[tuple[int, int]]:
+        places = [(self._next + index, 0) for index in range(len(records))]
+        self._records += [
+            LoggedRecord(each, offset) for each, (offset, _) in zip(records, places, strict=True)
+        ]
+        self._next += len(places)
+        return places
+
+    def _bounds(self) -> tuple[int, int]:
+        return self._first, self._next
+
+    def _newest(self) -> PublishedCut | None:
+        places = (each.log_offset for each in reversed(self._records))
+        found = (cuts_of(self._read(at, at + 1, frozenset((True,)))) for at in places)
+        return next((cuts[0] for cuts in found if cuts), None)
+
+    def _read(
+        self, from_offset: int, to_offset: int, wanted: frozenset[bool], limit: int | None = None
+    ) -> list[LoggedRecord]:
         found: list[LoggedRecord] = []
         for each in self._records:
-            if not low <= each.log_offset < high:
+            if len(found) == limit:
+                break
+            if not from_offset <= each.log_offset < to_offset:
                 continue
-            if isinstance(each, _Bytes):
-                found += self._decoded(each) if with_cuts or is_no_cut(each.value or b"") else []
-            elif with_cuts or not isinstance(each.record, Cut):
-                found.append(each)
+            if isinstance(each, LoggedRecord):
+                found += [each] if isinstance(each.record, Cut) in wanted else []
+            elif may_be_cut(each.value) in wanted:
+                decoded = self._decoder.decode(each.value, each.log_offset)
+                found += [] if decoded is None else [decoded]
         return found
-
-    def _decoded(self, each: _Bytes) -> list[LoggedRecord]:
-        record = self._decoder.decode(each.value, each.log_offset)
-        return [record] if record else []
 
     def _decisions(self, after_offset: int) -> list[PassDecision]:
         records = [

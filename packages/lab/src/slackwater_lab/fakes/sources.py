@@ -8,9 +8,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cuts import (
+    CutLog,
     FrontierState,
     FrontierStatus,
-    KafkaCutLog,
     LoggedRecord,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
@@ -22,6 +22,7 @@ from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
     Cut,
+    KafkaSettings,
     LogRecord,
     Marker,
     PublishedCut,
@@ -68,7 +69,7 @@ class SyntheticSource:
         self.tables = tables
         self.partitions = partitions
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.log = KafkaCutLog(self.name, bootstrap)
+        self.log = CutLog(self.name, KafkaSettings(bootstrap))
         self.store = RedisMarkerStore.connect(redis_url)
         self.oracle = Oracle()
         self.offsets: dict[tuple[str, int], int] = {}
@@ -229,11 +230,11 @@ class WatchedLog(InMemoryCutLog):
     is_away = False
     looks = 0
 
-    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
+    def _append(self, records: Sequence[LogRecord]) -> list[tuple[int, int]]:
         """Fails while it is away."""
         if self.is_away:
             raise TopicUnavailableError("append", "inv.slackwater.cuts", "refused")
-        return super().append_records(records)
+        return super()._append(records)
 
     def records(
         self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True

@@ -13,8 +13,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from slackwater.sql.catalog import Column, Table
-from slackwater.sql.column_type import TypeKind
+from slackwater.sql.catalog import Column, Table, TypeKind
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.debezium_records import (
     NULL,

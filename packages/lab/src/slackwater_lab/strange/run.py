@@ -51,8 +51,7 @@ from slackwater.pipeline.runner import source_options
 from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.source.planner import Planner
 from slackwater.protocol import KafkaSettings, RedisSettings, Servers, SlackwaterError, SystemClock
-from slackwater.sql.catalog import Table
-from slackwater.sql.column_type import TypeKind
+from slackwater.sql.catalog import Table, TypeKind
 from slackwater.sql.postgres import parse_catalog, pull_schema
 from slackwater_lab.strange.schema import Knowledge, StrangeCase, StrangeTable, make_case
 from slackwater_sidecar.run import run_sidecar

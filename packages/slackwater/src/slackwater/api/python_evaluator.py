@@ -16,8 +16,7 @@ from pyspark.sql.types import StructType
 from slackwater.api.document_encoder import DocumentEncoder, ValueFault
 from slackwater.pipeline.source.typed_rows import converter, value_out_of_range
 from slackwater.protocol import InputError
-from slackwater.sql.catalog import Column
-from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.catalog import Column, ColumnType, TypeKind
 from slackwater.sql.limits import StatementLimits
 from slackwater.sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
 from slackwater.sql.row_codec import time_text, wire_text
@@ -53,7 +52,7 @@ _PYTHON_TYPES: Final[dict[TypeKind, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """A function as it is sent to the workers; see :class:`slackwater.engine.evaluate.evaluators.Evaluators`.
+    """A function as it is sent to the workers; see :class:`slackwater.engine.evaluate.Evaluators`.
 
     Attributes:
         stage: The name of the stage.

@@ -24,7 +24,7 @@ _NEW_TOPICS = (
 _TOUCH = "write the rows again, for example with `UPDATE {table} SET {column} = {column}`"
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class SeenColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table."""
 
     name: str
@@ -42,7 +42,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """For an enum, by the label's oid: the label, and the transaction that last changed it."""
 
 
-class Partition(msgspec.Struct, frozen=True, kw_only=True):
+class SeenPartition(msgspec.Struct, frozen=True, kw_only=True):
     """A partition that contains rows, at any depth below its table."""
 
     name: str
@@ -62,7 +62,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the command within that transaction."""
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class SeenTable(msgspec.Struct, frozen=True, kw_only=True):
     """What the catalogue says about a table."""
 
     name: str
@@ -89,10 +89,10 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of the primary key's columns."""
     unique: tuple[tuple[str, ...], ...] = ()
     """The columns of each unique index without NULL, including the primary key's."""
-    columns: tuple[Column, ...] = ()
+    columns: tuple[SeenColumn, ...] = ()
     children: tuple[str, ...] = ()
     """Tables that inherit from it, without partitions."""
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[SeenPartition, ...] = ()
     has_publication: bool = False
     """Whether the requested publication exists."""
     is_published: bool = False
@@ -142,7 +142,7 @@ def subject_of(table: str, column: str = "") -> str:
     return f"column {table}.{column}" if column else f"table {table}"
 
 
-def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[CapturedFinding]:
+def faults_of_table(table: SeenTable, key: Collection[str] = ()) -> Iterator[CapturedFinding]:
     """Yields the reasons why the topics cannot have every row of a table, whatever has happened to it.
 
     Args:
@@ -180,7 +180,7 @@ def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[Capture
     yield from _setting_faults(table)
 
 
-def _setting_faults(table: Table) -> Iterator[CapturedFinding]:
+def _setting_faults(table: SeenTable) -> Iterator[CapturedFinding]:
     """Yields the columns whose values PostgreSQL does not write as Debezium reads them."""
     is_escaped = table.settings.get("bytea_output") == "escape"
     is_rounded = int(table.settings.get("extra_float_digits", "1")) < 1
@@ -199,7 +199,7 @@ def _setting_faults(table: Table) -> Iterator[CapturedFinding]:
         yield _found(table, f"{text} ({setting.partition(' ')[0]})", f"{hint} {_NEW_TOPICS}", column.name)
 
 
-def key_faults(table: Table, declared: Collection[str]) -> Iterator[CapturedFinding]:
+def key_faults(table: SeenTable, declared: Collection[str]) -> Iterator[CapturedFinding]:
     """Yields why changes cannot be applied exactly by the declared key, or else by the table's own."""
     if declared and not any(set(columns) <= set(declared) for columns in table.unique):
         text = (
@@ -222,7 +222,7 @@ def key_faults(table: Table, declared: Collection[str]) -> Iterator[CapturedFind
             yield _found(table, text, hint)
 
 
-def _partition_faults(table: Table) -> Iterator[CapturedFinding]:
+def _partition_faults(table: SeenTable) -> Iterator[CapturedFinding]:
     for partition in table.partitions:
         if partition.kind in _KINDS:
             text = (
@@ -235,7 +235,7 @@ def _partition_faults(table: Table) -> Iterator[CapturedFinding]:
             yield _found(table, text, hint)
 
 
-def _publication_faults(table: Table) -> Iterator[CapturedFinding]:
+def _publication_faults(table: SeenTable) -> Iterator[CapturedFinding]:
     if not table.is_published:
         text = "the publication does not contain it, so the connector gets none of its changes"
         hint = "ALTER PUBLICATION … ADD TABLE"
@@ -278,7 +278,7 @@ def shared_topics(topics: SourceTopics, tables: Iterable[str]) -> Iterator[Captu
             others = [f"table {other}" for other in named if other != table]
             if others := [*others, *([own[topic]] if topic in own else [])]:
                 text = f"its topic {topic} is also that of {', '.join(others)}"
-                yield _found(Table(name=table), text, "rename one of them, or do not capture one of them")
+                yield _found(SeenTable(name=table), text, "rename one of them, or do not capture one of them")
 
 
 def omitted_by(
@@ -291,7 +291,7 @@ def omitted_by(
         used: Tables, ``schema.table``, with the columns of each that are used.
     """
     for name, columns in used.items():
-        table = Table(name=name)
+        table = SeenTable(name=name)
         schema = name.partition(".")[0]
         wrong = _filter_of(properties, "schema", schema) or _filter_of(properties, "table", name)
         if wrong is not None:
@@ -323,7 +323,9 @@ def _matches(patterns: str, name: str) -> bool | None:
         return None
 
 
-def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) -> Iterator[CapturedFinding]:
+def changes_between(
+    before: SeenTable, now: SeenTable, present: Mapping[int, str] = {}
+) -> Iterator[CapturedFinding]:
     """Yields what happened to a table between two examinations without producing events.
 
     Args:
@@ -364,7 +366,7 @@ def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) 
     yield from _column_changes(before, now)
 
 
-def absent_columns(before: Table, now: Table, used: Collection[str]) -> Iterator[CapturedFinding]:
+def absent_columns(before: SeenTable, now: SeenTable, used: Collection[str]) -> Iterator[CapturedFinding]:
     """Yields the columns that views use and that a table does not have, or no longer has.
 
     Args:
@@ -383,7 +385,9 @@ def absent_columns(before: Table, now: Table, used: Collection[str]) -> Iterator
         yield _found(now, f"column {name}: {fate}", hint, name)
 
 
-def _partition_changes(before: Table, now: Table, present: Mapping[int, str]) -> Iterator[CapturedFinding]:
+def _partition_changes(
+    before: SeenTable, now: SeenTable, present: Mapping[int, str]
+) -> Iterator[CapturedFinding]:
     earlier = {each.oid: each for each in before.partitions}
     known = [each for each in now.partitions if each.oid in earlier]
     for each in now.partitions:
@@ -403,11 +407,11 @@ def _partition_changes(before: Table, now: Table, present: Mapping[int, str]) ->
         yield _removed(now, earlier[oid], present.get(oid))
 
 
-def _link(partition: Partition) -> tuple[str, int]:
+def _link(partition: SeenPartition) -> tuple[str, int]:
     return partition.attached, partition.attached_command
 
 
-def _attached(table: Table, partition: Partition) -> CapturedFinding:
+def _attached(table: SeenTable, partition: SeenPartition) -> CapturedFinding:
     return CapturedFinding(
         table=table.name,
         text=f"{partition.name} was attached with rows, of which there are no events",
@@ -420,7 +424,7 @@ def _attached(table: Table, partition: Partition) -> CapturedFinding:
     )
 
 
-def _removed(table: Table, partition: Partition, name: str | None) -> CapturedFinding:
+def _removed(table: SeenTable, partition: SeenPartition, name: str | None) -> CapturedFinding:
     fate = "dropped" if name is None else "detached"
     return CapturedFinding(
         table=table.name,
@@ -431,7 +435,7 @@ def _removed(table: Table, partition: Partition, name: str | None) -> CapturedFi
     )
 
 
-def _column_changes(before: Table, now: Table) -> Iterator[CapturedFinding]:
+def _column_changes(before: SeenTable, now: SeenTable) -> Iterator[CapturedFinding]:
     earlier = {each.name: each for each in before.columns}
     names = {each.number: each.name for each in now.columns}
     was_rewritten = before.file != now.file or _files(before) != _files(now)
@@ -456,14 +460,14 @@ def _column_changes(before: Table, now: Table) -> Iterator[CapturedFinding]:
             yield from _renamed_labels(now, known, column)
 
 
-def _form(column: Column) -> tuple[int, str]:
+def _form(column: SeenColumn) -> tuple[int, str]:
     """Returns what a column's values in records depend on: for times also the number of digits."""
     is_time = column.type.startswith("time")
     oid = _TEXT if column.type_oid == _VARCHAR else column.type_oid
     return oid, column.type if is_time else ""
 
 
-def _renamed_labels(table: Table, known: Column, column: Column) -> Iterator[CapturedFinding]:
+def _renamed_labels(table: SeenTable, known: SeenColumn, column: SeenColumn) -> Iterator[CapturedFinding]:
     name = _in_condition(column)
     for oid, (label, changed) in column.labels.items():
         was = known.labels.get(oid, (label, ""))[0]
@@ -474,7 +478,7 @@ def _renamed_labels(table: Table, known: Column, column: Column) -> Iterator[Cap
 
 
 def _unwritten(
-    table: Table, column: Column, text: str, condition: str, parameters: tuple[str, ...] = ()
+    table: SeenTable, column: SeenColumn, text: str, condition: str, parameters: tuple[str, ...] = ()
 ) -> CapturedFinding:
     return CapturedFinding(
         table=table.name,
@@ -485,15 +489,15 @@ def _unwritten(
     )
 
 
-def _found(table: Table, text: str, hint: str, column: str = "") -> CapturedFinding:
+def _found(table: SeenTable, text: str, hint: str, column: str = "") -> CapturedFinding:
     return CapturedFinding(table=table.name, column=column, text=text, hint=hint)
 
 
-def _files(table: Table) -> dict[int, int]:
+def _files(table: SeenTable) -> dict[int, int]:
     return {each.oid: each.file for each in table.partitions}
 
 
-def _in_condition(column: Column) -> str:
+def _in_condition(column: SeenColumn) -> str:
     return _quoted(column.name).replace("%", "%%")
 
 

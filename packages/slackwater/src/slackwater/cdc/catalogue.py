@@ -11,9 +11,9 @@ import msgspec
 
 from slackwater.cdc.captured import (
     CapturedFinding,
-    Column,
-    Partition,
-    Table,
+    SeenColumn,
+    SeenPartition,
+    SeenTable,
     absent_columns,
     changes_between,
     faults_of_table,
@@ -200,13 +200,13 @@ class CatalogueReader(Protocol):
 def examine_tables(
     connection: CatalogueReader,
     used: Mapping[str, Collection[str]],
-    before: Mapping[str, Table],
+    before: Mapping[str, SeenTable],
     *,
     topics: SourceTopics,
     publication: str,
     user: str = "",
     keys: Mapping[str, Collection[str]] = {},
-) -> tuple[dict[str, Table], list[CapturedFinding]]:
+) -> tuple[dict[str, SeenTable], list[CapturedFinding]]:
     """Returns the state to compare the next examination with, and what makes views differ from a SELECT.
 
     A table with a finding is compared with the same earlier state again, until the finding is gone.
@@ -223,7 +223,7 @@ def examine_tables(
     now = read_tables(connection, tuple(used), publication, user)
     oids = [oid for table in before.values() for oid in (table.oid, *(p.oid for p in table.partitions))]
     present = _present_names(connection, oids)
-    compared: dict[str, Table] = {}
+    compared: dict[str, SeenTable] = {}
     findings = shared_topic_findings(connection, topics, used, publication)
     for name, table in now.items():
         known = before.get(name, table)
@@ -288,7 +288,7 @@ def find_publication(connection: CatalogueReader, source: str) -> str:
 
 def read_tables(
     connection: CatalogueReader, tables: Sequence[str], publication: str, user: str
-) -> dict[str, Table]:
+) -> dict[str, SeenTable]:
     """Reads what the catalogue says about tables, by their names. Blocks; the driver's errors are passed on.
 
     Args:
@@ -298,10 +298,10 @@ def read_tables(
         user: The connector's, for row-level security and the settings of its sessions.
     """
     rows = connection.execute(_TABLES, [user, user, publication, list(tables)]).fetchall()
-    found = {str(row[1]): msgspec.convert(row[0], Table, strict=False) for row in rows}
+    found = {str(row[1]): msgspec.convert(row[0], SeenTable, strict=False) for row in rows}
     oids = [table.oid for table in found.values()]
-    columns = _grouped(connection.execute(_COLUMNS, [publication, oids]).fetchall(), Column)
-    partitions = _grouped(connection.execute(_PARTITIONS, [oids]).fetchall(), Partition)
+    columns = _grouped(connection.execute(_COLUMNS, [publication, oids]).fetchall(), SeenColumn)
+    partitions = _grouped(connection.execute(_PARTITIONS, [oids]).fetchall(), SeenPartition)
     keys = {oid: tuple(key) for oid, key in connection.execute(_KEYS, [oids]).fetchall()}
     unique: dict[int, list[tuple[str, ...]]] = {}
     for oid, names in connection.execute(_UNIQUE, [oids]).fetchall():
@@ -309,7 +309,7 @@ def read_tables(
     stored = [*oids, *(each.oid for of_table in partitions.values() for each in of_table)]
     told = {oid: tuple(names) for oid, names in connection.execute(_TOLD, [stored]).fetchall()}
 
-    def completed(table: Table) -> Table:
+    def completed(table: SeenTable) -> SeenTable:
         own = partitions.get(table.oid, ())
         parts = (table.oid, table.quoted), *((each.oid, each.name) for each in own)
         return msgspec.structs.replace(
@@ -321,7 +321,7 @@ def read_tables(
             told={part: told[oid] for oid, part in parts if oid in told},
         )
 
-    return {name: completed(found[name]) if name in found else Table(name=name) for name in tables}
+    return {name: completed(found[name]) if name in found else SeenTable(name=name) for name in tables}
 
 
 def _confirmed(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> Iterator[CapturedFinding]:

@@ -30,7 +30,6 @@ from slackwater.control import (
 from slackwater.cuts import (
     CutLog,
     FrontierStatus,
-    KafkaCutLog,
     MarkerStore,
     MarkerStoreUnavailableError,
     PipelineLog,
@@ -231,7 +230,7 @@ def topology_of(
 
 
 def _newest_cut(kafka: KafkaSettings, source: str) -> PublishedCut | None:
-    with closing(KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)) as log:
+    with closing(CutLog(source, kafka, timeout=ANSWERS_WITHIN)) as log:
         return log.newest()
 
 
@@ -284,7 +283,7 @@ def read_snapshots(kafka: KafkaSettings, topology: Topology) -> tuple[SourceSnap
     found = {}
     for node in topology.sources:
         with (
-            closing(KafkaCutLog(node.name, kafka.bootstrap, kafka=kafka.options)) as log,
+            closing(CutLog(node.name, kafka)) as log,
             suppress(TopicUnavailableError, StateError),
         ):
             found[node.name] = BarrierReader(log).read()

@@ -1,7 +1,7 @@
 """Cuts and markers in the cut log and the marker store; registrations and reports of pipelines."""
 
 from slackwater.cuts.compacted_topic import LeaseLog, PipelineLog
-from slackwater.cuts.cut_log import CutLog, KafkaCutLog, LoggedRecord, cuts_of
+from slackwater.cuts.cut_log import CutLog, LoggedRecord, cuts_of
 from slackwater.cuts.errors import (
     CutLogDamagedError,
     CutLogReplacedError,
@@ -28,7 +28,6 @@ __all__ = [
     "CutRetention",
     "FrontierState",
     "FrontierStatus",
-    "KafkaCutLog",
     "KafkaRetry",
     "LeaseLog",
     "LoggedRecord",

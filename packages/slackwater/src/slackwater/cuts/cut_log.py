@@ -2,20 +2,21 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Final
 
 from confluent_kafka import KafkaException, Message, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from slackwater.cuts.errors import CutLogDamagedError, CutLogReplacedError, cuts_gone
 from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, code_of
-from slackwater.kafka.topic import LogTopic
+from slackwater.kafka.topic import LogTopic, TopicUnavailableError
 from slackwater.protocol import (
     Cut,
+    KafkaSettings,
     LogRecord,
     MalformedRecordError,
     PassDecision,
@@ -32,6 +33,9 @@ _OTHER_KIND = re.compile(rb'\{"v":\d+,"kind":"(?!cut")')
 _PASS = re.compile(rb'\{"v":\d+,"kind":"pass"')
 _FETCH_WAIT_MS = 1
 """Only available records are read: a fetch that waits for more delays the next request."""
+_ALL: Final = frozenset((True, False))
+_CUTS: Final = frozenset((True,))
+_OTHERS: Final = frozenset((False,))
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
@@ -46,107 +50,9 @@ class LoggedRecord:
     """Its timestamp, milliseconds since the epoch; 0 if unknown."""
 
 
-class CutLog(Protocol):
-    """The durable record of cuts; one partition, offsets rise with each record and may have gaps.
-
-    Besides cuts it contains markers of partitions ahead of the frontier, refusals, and decisions of
-    operators. Methods that return cuts skip everything else, and all skip records that are not Slackwater's,
-    see :class:`RecordDecoder`.
-
-    Several sidecars may append, so cuts may be repeated and interleave. All methods block, for at most the
-    log's time-out, and raise only ``TopicUnavailableError``, the errors of :mod:`slackwater.cuts.errors` and
-    protocol errors. Not
-    thread-safe.
-    """
-
-    def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
-        """Writes cuts and returns when all of them are acknowledged, with their offsets.
-
-        If it raises, any prefix of the cuts may have been written.
-        """
-        ...
-
-    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
-        """Writes records of any kind; returns their offsets when all are acknowledged.
-
-        If it raises, any prefix of the records may have been written.
-        """
-        ...
-
-    def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
-        """Returns the cuts at offsets in ``[from_offset, to_offset)``, ascending.
-
-        Raises:
-            RecordsGoneError: The log starts above ``from_offset``. CutLogReplacedError: The log ends
-                below ``to_offset``.
-        """
-        ...
-
-    def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
-        """Returns the cuts that were readable above ``after_offset`` at the time of the call, ascending.
-
-        Args:
-            after_offset: Exclusive; -1 for everything. A log that starts above it is read from its start.
-            limit: The most cuts to return, the oldest.
-
-        Raises:
-            CutLogReplacedError: The log ends at or below ``after_offset``, at which there was a record. A log
-                that is empty, or briefly missing, is not evidence: :meth:`identity` is.
-        """
-        ...
-
-    def records(
-        self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
-    ) -> list[LoggedRecord]:
-        """Returns all that was readable above ``after_offset`` at the time of the call, ascending.
-
-        Args:
-            after_offset: As for :meth:`tail`.
-            limit: The most records to return, the oldest.
-            with_cuts: False to skip cuts without decoding them.
-
-        Raises:
-            CutLogReplacedError: The log ends at or below ``after_offset``, at which there was a record. A log
-                that is empty, or briefly missing, is not evidence: :meth:`identity` is.
-        """
-        ...
-
-    def newest(self) -> PublishedCut | None:
-        """Returns the last cut in the log; None if it has none or does not exist.
-
-        Raises:
-            RecordsGoneError: It has none any more, since its records were deleted.
-        """
-        ...
-
-    def begin(self) -> int:
-        """Returns the first offset that the log still has, or had; 0 unless records were deleted."""
-        ...
-
-    def end(self) -> int:
-        """Returns a lower bound of the next record's offset; 0 if the log does not exist."""
-        ...
-
-    def identity(self) -> str | None:
-        """Returns an id that differs for every other log, even one of the same name, recreated or elsewhere.
-
-        None if the log does not exist.
-        """
-        ...
-
-    def close(self) -> None:
-        """Frees connections. The log must not be used afterwards."""
-        ...
-
-
 def cuts_of(records: Sequence[LoggedRecord]) -> list[PublishedCut]:
     """Returns the cuts among records."""
     return [PublishedCut(r.record, r.log_offset, r.written_ms) for r in records if isinstance(r.record, Cut)]
-
-
-def beyond_end(topic: str, end: int, read_to: int) -> CutLogReplacedError:
-    """Returns the error for a log that ends below an offset up to which it was read."""
-    return CutLogReplacedError(topic, f"it ends at offset {end}, but was read up to {read_to}")
 
 
 class RecordDecoder:
@@ -219,33 +125,36 @@ class RecordDecoder:
             )
 
 
-def is_no_cut(value: bytes) -> bool:
-    """Returns whether a record of ours is not a cut, by its first bytes, because a cut may be large."""
-    return _OTHER_KIND.match(value) is not None
+def may_be_cut(value: bytes | None) -> bool:
+    """Returns whether the first bytes of a record are not of another kind of ours; a cut may be large."""
+    return _OTHER_KIND.match(value or b"") is None
 
 
-class KafkaCutLog:
-    """Implements :class:`CutLog`; one topic with one partition per source.
+class CutLog:
+    """The durable record of cuts; one partition, offsets rise with each record and may have gaps.
+
+    Besides cuts it contains markers of partitions ahead of the frontier, refusals, and decisions of
+    operators. Methods that return cuts skip everything else, and all skip records that are not Slackwater's,
+    see :class:`RecordDecoder`.
+
+    Several sidecars may append, so cuts may be repeated and interleave. All methods block, for at most the
+    log's time-out, and raise only :class:`~slackwater.kafka.topic.TopicUnavailableError`, the errors of
+    :mod:`slackwater.cuts.errors` and protocol errors. Not thread-safe.
 
     Args:
         source: The connector's ``topic.prefix``.
-        bootstrap: Kafka's ``bootstrap.servers``.
-        kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
+        kafka: The cluster; its options override the settings chosen here.
         timeout: How long to wait for an answer, including transient errors.
     """
 
     def __init__(
-        self,
-        source: str,
-        bootstrap: str,
-        *,
-        kafka: Mapping[str, str] | None = None,
-        timeout: timedelta = timedelta(seconds=30),
+        self, source: str, kafka: KafkaSettings, *, timeout: timedelta = timedelta(seconds=30)
     ) -> None:
         self._decoder = RecordDecoder(source, self._decisions)
+        self._name = cut_log_topic(source)
         self._topic = LogTopic(
-            cut_log_topic(source),
-            {"bootstrap.servers": bootstrap, **(kafka or {})},
+            self._name,
+            kafka.client_config,
             timeout.total_seconds(),
             reading={"fetch.wait.max.ms": _FETCH_WAIT_MS, "fetch.message.max.bytes": 4 * 1024 * 1024},
             writing={
@@ -266,79 +175,98 @@ class KafkaCutLog:
             TopicUnavailableError: Kafka refuses or does not answer.
         """
         self._topic.create(replication_factor, _TOPIC_CONFIG)
-        self._topic.reader.expected.add(self._topic.name)
+        self._topic.reader.expected.add(self._name)
         _ = self._topic.producer  # it requests its id at once, which may take a second
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
-        """See the protocol. The topic must exist: :meth:`ensure_topic`."""
+        """Writes cuts and returns when all of them are acknowledged, with their offsets.
+
+        If it raises, any prefix of the cuts may have been written. The topic must exist.
+        """
         return [PublishedCut(cut, *place) for cut, place in zip(cuts, self._append(cuts), strict=True)]
 
     def append_records(self, records: Sequence[LogRecord]) -> list[int]:
-        """See the protocol. The topic must exist: :meth:`ensure_topic`."""
+        """Writes records of any kind; returns their offsets when all are acknowledged.
+
+        If it raises, any prefix of the records may have been written. The topic must exist.
+        """
         return [offset for offset, _ in self._append(records)]
 
-    def _append(self, records: Sequence[LogRecord]) -> list[tuple[int, int]]:
-        """Returns offset and timestamp of each record."""
-        return self._topic.write("append", [(None, encode_log_record(record)) for record in records])
-
     def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
-        """See the protocol."""
+        """Returns the cuts at offsets in ``[from_offset, to_offset)``, ascending.
+
+        Raises:
+            RecordsGoneError: The log starts above ``from_offset``. CutLogReplacedError: The log ends
+                below ``to_offset``.
+        """
         if from_offset >= to_offset:
             return []
         low, high = self._bounds()
         if from_offset < low:
-            raise cuts_gone(self._topic.name, from_offset, low)
+            raise cuts_gone(self._name, from_offset, low)
         if high == 0:  # a broker that has just started may not know the topic yet
-            raise self._topic.unavailable(
-                "read", f"it is empty or does not exist, but {to_offset} offsets are expected"
-            )
+            reason = f"it is empty or does not exist, but {to_offset} offsets are expected"
+            raise TopicUnavailableError("read", self._name, reason)
         if to_offset > high:
-            raise beyond_end(self._topic.name, high, to_offset)
-        return cuts_of(self._read(from_offset, to_offset, _is_cut))
+            raise _beyond_end(self._name, high, to_offset)
+        return cuts_of(self._read(from_offset, to_offset, _CUTS))
 
     def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
-        """See the protocol."""
-        return cuts_of(self._read(*self._range_after(after_offset), _is_cut, limit))
+        """Returns the cuts that were readable above ``after_offset`` at the time of the call, ascending.
+
+        Args:
+            after_offset: Exclusive; -1 for everything. A log that starts above it is read from its start.
+            limit: The most cuts to return, the oldest.
+
+        Raises:
+            CutLogReplacedError: The log ends at or below ``after_offset``, at which there was a record. A log
+                that is empty, or briefly missing, is not evidence: :meth:`identity` is.
+        """
+        return cuts_of(self._read(*self._range_after(after_offset), _CUTS, limit))
 
     def records(
         self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
     ) -> list[LoggedRecord]:
-        """See the protocol."""
-        wanted = _is_anything if with_cuts else is_no_cut
+        """Returns all that was readable above ``after_offset`` at the time of the call, ascending.
+
+        Args:
+            after_offset: As for :meth:`tail`, and it raises the same.
+            limit: The most records to return, the oldest.
+            with_cuts: False to skip cuts without decoding them.
+        """
+        wanted = _ALL if with_cuts else _OTHERS
         return self._read(*self._range_after(after_offset), wanted, limit)
 
     def newest(self) -> PublishedCut | None:
-        """See the protocol."""
-        reader = self._topic.reader
-        with self._topic.guarded("read"):
-            try:
-                found = reader.newest(self._topic.place, is_wanted=self._is_cut)
-            except KafkaException as error:
-                if self._topic.is_absent(error, may_vanish=False):
-                    return None
-                raise
-        if found:
-            return cuts_of(self._decoded(found))[0]
-        if low := self._bounds()[0]:
-            raise cuts_gone(self._topic.name, 0, low)
-        return None
+        """Returns the last cut in the log; None if it has none or does not exist.
+
+        Raises:
+            RecordsGoneError: It has none any more, since its records were deleted.
+        """
+        found = self._newest()
+        if found is None and (low := self.begin()):
+            raise cuts_gone(self._name, 0, low)
+        return found
 
     def begin(self) -> int:
-        """See the protocol."""
+        """Returns the first offset that the log still has, or had; 0 unless records were deleted."""
         return self._bounds()[0]
 
     def end(self) -> int:
-        """See the protocol."""
+        """Returns a lower bound of the next record's offset; 0 if the log does not exist."""
         return self._bounds()[1]
 
     def identity(self) -> str | None:
-        """See the protocol: Kafka's id of the topic."""
+        """Returns an id that differs for every other log, even one of the same name, recreated or elsewhere.
+
+        It is Kafka's id of the topic; None if the log does not exist.
+        """
         admin = self._admin = self._admin or AdminClient(dict(self._topic.config))
 
         def describe(seconds: float) -> str | None:
             try:
-                asked = admin.describe_topics(TopicCollection([self._topic.name]), request_timeout=seconds)
-                return str(asked[self._topic.name].result(seconds).topic_id)
+                asked = admin.describe_topics(TopicCollection([self._name]), request_timeout=seconds)
+                return str(asked[self._name].result(seconds).topic_id)
             except KafkaException as error:
                 if code_of(error) in ABSENT_CODES:
                     return None
@@ -347,35 +275,50 @@ class KafkaCutLog:
         return self._topic.asked("description", describe)
 
     def close(self) -> None:
-        """See the protocol."""
+        """Frees connections. The log must not be used afterwards."""
         self._topic.close()
         self._admin = None
 
     def _range_after(self, after_offset: int) -> tuple[int, int]:
         low, high = self._bounds()
         if 0 < high <= after_offset:
-            raise beyond_end(self._topic.name, high, after_offset + 1)
+            raise _beyond_end(self._name, high, after_offset + 1)
         return max(low, after_offset + 1), high
+
+    def _append(self, records: Sequence[LogRecord]) -> list[tuple[int, int]]:
+        """Returns offset and timestamp of each record."""
+        return self._topic.write("append", [(None, encode_log_record(record)) for record in records])
 
     def _bounds(self) -> tuple[int, int]:
         return self._topic.bounds(may_vanish=False)
 
+    def _newest(self) -> PublishedCut | None:
+        with self._topic.guarded("read"):
+            try:
+                found = self._topic.reader.newest(self._topic.place, is_wanted=self._is_cut)
+            except KafkaException as error:
+                if self._topic.is_absent(error, may_vanish=False):
+                    return None
+                raise
+        return cuts_of(self._decoded(found))[0] if found else None
+
     def _read(
-        self, from_offset: int, to_offset: int, wanted: Callable[[bytes], bool], limit: int | None = None
+        self, from_offset: int, to_offset: int, wanted: frozenset[bool], limit: int | None = None
     ) -> list[LoggedRecord]:
+        """Returns records; `wanted` contains True if cuts are, and False if others are."""
         result: list[LoggedRecord] = []
         position, span = from_offset, {self._topic.place: (from_offset, to_offset)}
         with self._topic.guarded("read"), closing(self._topic.reader.read(span)) as messages:
             try:
                 for message in messages:
                     position = (message.offset() or 0) + 1
-                    if wanted(message.value() or b""):
+                    if may_be_cut(message.value()) in wanted:
                         result += self._decoded([message])
                     if len(result) == limit:
                         break
             except KafkaException as error:
                 if code_of(error) in OUT_OF_RANGE_CODES:
-                    raise cuts_gone(self._topic.name, position, self._bounds()[0]) from error
+                    raise cuts_gone(self._name, position, self._bounds()[0]) from error
                 raise
         return result
 
@@ -384,7 +327,7 @@ class KafkaCutLog:
         return [record for record in found if record is not None]
 
     def _is_cut(self, message: Message) -> bool:
-        return not is_no_cut(message.value() or b"") and bool(cuts_of(self._decoded([message])))
+        return may_be_cut(message.value()) and bool(cuts_of(self._decoded([message])))
 
     def _decisions(self, after_offset: int) -> list[PassDecision]:
         """Uses another reader, because this one is still at the damaged record."""
@@ -395,9 +338,5 @@ class KafkaCutLog:
             return [decision for decision in found if decision is not None]
 
 
-def _is_cut(value: bytes) -> bool:
-    return not is_no_cut(value)
-
-
-def _is_anything(_: bytes) -> bool:
-    return True
+def _beyond_end(topic: str, end: int, read_to: int) -> CutLogReplacedError:
+    return CutLogReplacedError(topic, f"it ends at offset {end}, but was read up to {read_to}")

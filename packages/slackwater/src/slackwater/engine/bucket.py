@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Final, TypeVar
 
 from slackwater.engine.evaluate.evaluators import Evaluators
-from slackwater.engine.index.contract import (
+from slackwater.engine.index import (
     BucketIndex,
     BucketRoute,
     Contents,

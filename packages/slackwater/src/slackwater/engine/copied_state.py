@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingInput, PackingSpec
 from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload

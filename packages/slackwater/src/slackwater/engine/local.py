@@ -12,7 +12,7 @@ from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.documents import decode_documents, documents_by_view, settled
 from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
-from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
+from slackwater.engine.index import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.owners import sequence_in_group
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import packing_spec

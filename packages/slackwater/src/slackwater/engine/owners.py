@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.pack.specification import PackingSpec
 from slackwater.engine.payloads import Event, Outcome
 from slackwater.engine.state.entry import MAX_INPUTS, OWNER_TAG, group_width, part

@@ -11,7 +11,7 @@ from slackwater.engine.evaluate.every_commit import CommitEvaluation, LoneRowEva
 from slackwater.engine.evaluate.latest import LatestEvaluation
 from slackwater.engine.evaluate.results import route_of
 from slackwater.engine.evaluate.touched_keys import OWN_LSN
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, Outcome
 from slackwater.engine.settings import Scope, StageSettings
 from slackwater.sql.plan import EnginePlan, Reads, RowsPart, StagePlan

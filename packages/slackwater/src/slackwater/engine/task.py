@@ -11,7 +11,7 @@ from functools import partial
 
 from slackwater.engine.bucket import BucketProcessor
 from slackwater.engine.evaluate.evaluators import Evaluators, SqlEvaluators
-from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.settings import Scope, StageSettings

@@ -21,13 +21,13 @@ from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.copied_state import CopyTask, pack_rows
 from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
-from slackwater.engine.index.folders import (
+from slackwater.engine.lmdb_index import (
+    LmdbIndex,
+    OpenIndexes,
     index_folder,
-    make_private_folder,
     remove_unused_indexes,
     unusable_folder,
 )
-from slackwater.engine.index.lmdb_index import LmdbIndex, OpenIndexes
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.payloads import PackedPayload, documents_stage, with_documents
 from slackwater.engine.settings import StageSettings
@@ -43,11 +43,11 @@ from slackwater.engine.state.manifest import (
 )
 from slackwater.engine.state.store import StateStore, open_store
 from slackwater.engine.task import PipelineTask, TaskResult
-from slackwater.outputs.formats.form import OutputForm
+from slackwater.outputs.form import OutputForm
 from slackwater.pipeline.collector import collector_paused
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.task import IdlePackers, read_packed
-from slackwater.protocol import SystemClock
+from slackwater.protocol import SystemClock, make_private_folder
 from slackwater.sql.plan import EnginePlan
 
 CARRIED_BYTES: Final = 1 << 20

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import psycopg
 
-from slackwater.cdc.captured import CapturedFinding, Table
+from slackwater.cdc.captured import CapturedFinding, SeenTable
 from slackwater.cdc.catalogue import examine_tables, find_publication
 from slackwater.observe.repeating import Repeating
 from slackwater.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 class _Kept(msgspec.Struct, frozen=True):
     """What the checkpoint has of the catalogue."""
 
-    tables: Mapping[str, Table] = {}
+    tables: Mapping[str, SeenTable] = {}
     """The tables as they were when nothing was wrong with them."""
     findings: tuple[CapturedFinding, ...] = ()
     """What was wrong at some look, and what no later look can disprove."""
@@ -55,7 +55,7 @@ class CatalogueCheck:
         self._keys = declared_keys(definition.plan)
         self._database, self._user = database, user
         self._checkpoint = checkpoint
-        self._seen: tuple[Mapping[str, Table], list[CapturedFinding]] | None = None
+        self._seen: tuple[Mapping[str, SeenTable], list[CapturedFinding]] | None = None
         self._kept = _Kept()
         self._written: _Kept | None = None
         """What the pipeline's own checkpoint has; a copied state begins with what its origin kept."""

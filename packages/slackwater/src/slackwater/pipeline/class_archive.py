@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 
 from pyspark import SparkContext
 
-from slackwater.engine.index.folders import make_private_folder
 from slackwater.pipeline.batch_job import collect
 from slackwater.pipeline.jvm import end_jvm, explain_exit
 from slackwater.pipeline.session import starting_spark
@@ -24,7 +23,7 @@ from slackwater.pipeline.spark_home import (
     archive_place,
     link_spark_home,
 )
-from slackwater.protocol import NO_SERVERS, UnavailableError
+from slackwater.protocol import NO_SERVERS, UnavailableError, make_private_folder
 
 _TASKS = 2
 

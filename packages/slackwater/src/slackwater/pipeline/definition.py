@@ -13,7 +13,6 @@ from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat,
 from slackwater.protocol import ConfigError, SourceTopics
 from slackwater.protocol.keys import commit_topic, is_reserved_topic
 from slackwater.sql.catalog import Catalog, Column, Table
-from slackwater.sql.compiler import compile_pipeline, compile_separately
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater.sql.plan import (
     DocumentsOutput,
@@ -23,6 +22,7 @@ from slackwater.sql.plan import (
     StagePlan,
     with_documents_before,
 )
+from slackwater.sql.planner.cutting import compile_pipeline, compile_separately
 from slackwater.sql.planner.sharing import stage_uses
 
 _SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")

@@ -16,14 +16,14 @@ from confluent_kafka.admin import AdminClient
 from slackwater.cdc.connector import unknown_properties
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.cuts import (
-    KafkaCutLog,
+    CutLog,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
     StoreFault,
 )
 from slackwater.engine.state.manifest import history
 from slackwater.kafka.retry import reason_of
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Waiting
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import FOLDER_HINT, Checkpoint
 from slackwater.pipeline.connector_check import (
@@ -189,7 +189,7 @@ class _DryRun:
     def _of_source(self, topics: Collection[str]) -> Iterator[Finding]:
         kafka, subject, newest = self._servers.kafka, f"source {self._source}", None
         if cut_log_topic(self._source) in topics:
-            log = KafkaCutLog(self._source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWER)
+            log = CutLog(self._source, kafka, timeout=ANSWER)
             with closing(log):
                 newest = log.newest()
         if newest is None:

@@ -19,8 +19,7 @@ from slackwater.engine.settings import FormProof, Scope, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import history
 from slackwater.outputs.contract import REQUEST_TIMEOUT, SinkProbe
-from slackwater.outputs.sink import Sink
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Sink, Waiting
 from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, is_cancelled, root_cause
 from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import TaskProgram

@@ -47,7 +47,7 @@ from slackwater.protocol.errors import (
     StateError,
     UnavailableError,
 )
-from slackwater.protocol.folders import user_cache
+from slackwater.protocol.folders import make_private_folder, user_cache
 from slackwater.protocol.keys import SourceTopics
 from slackwater.protocol.readers import (
     Hold,
@@ -192,6 +192,7 @@ __all__ = [
     "from_epoch_ms",
     "hide",
     "lease_record_key",
+    "make_private_folder",
     "nothing_visible",
     "parse_position",
     "pipeline_record_key",

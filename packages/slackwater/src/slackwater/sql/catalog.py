@@ -1,11 +1,329 @@
-"""Declared tables: what a pipeline knows about its source's schema."""
+"""Declared tables, which are what a pipeline knows about its source's schema, and the types of their columns.
+
+A type says how a value is converted from Debezium's JSON to DuckDB, and passed between stages. The package of
+a database (:mod:`slackwater.sql.postgres`) creates the types of its tables. Peculiarities of that database
+are data in them.
+
+Debezium is expected to write schemaless JSON with `decimal.handling.mode=string`,
+`time.precision.mode=adaptive` and `binary.handling.mode=bytes` (base64). Values written in other modes are
+reported as contradicting the declared types.
+"""
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal
 
-from slackwater.sql.column_type import ColumnType
+import pyarrow as pa
+from msgspec import Meta
+
+MAX_DECIMAL_DIGITS = 38
+"""DuckDB's widest DECIMAL."""
+
+UNCONSTRAINED_SCALE = 18
+"""Decimals kept for `numeric` without precision. A value with more of them is refused."""
+
+MILLISECOND_DIGITS = 3
+"""Debezium writes times of at most this precision in milliseconds, more precise ones in microseconds."""
+
+_DAY_US = 86_400_000_000
+
+
+class TypeKind(StrEnum):
+    """Families of types that are treated alike."""
+
+    SMALLINT = "smallint"
+    INTEGER = "integer"
+    BIGINT = "bigint"
+    BOOLEAN = "boolean"
+    REAL = "real"
+    DOUBLE = "double precision"
+    NUMERIC = "numeric"
+    TEXT = "text"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPTZ = "timestamp with time zone"
+    TIME = "time"
+    UUID = "uuid"
+    JSON = "json"
+    BYTEA = "bytea"
+    ARRAY = "array"
+    CARRIED = "carried"
+    UNSUPPORTED = "unsupported"
+
+
+INTEGER_KINDS = frozenset({TypeKind.SMALLINT, TypeKind.INTEGER, TypeKind.BIGINT})
+TIME_KINDS = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIME})
+FLOAT_KINDS = frozenset({TypeKind.REAL, TypeKind.DOUBLE})
+ELEMENT_KINDS = frozenset(
+    set(TypeKind) - {TypeKind.ARRAY, TypeKind.BYTEA, TypeKind.CARRIED, TypeKind.UNSUPPORTED}
+)
+
+_NESTED_JSON = re.compile(r"\bJSON(?=[\[\],)]|$)")
+
+_INTEGER_BITS = {TypeKind.SMALLINT: 16, TypeKind.INTEGER: 32, TypeKind.BIGINT: 64}
+
+_ARROW: dict[TypeKind, pa.DataType] = {
+    TypeKind.SMALLINT: pa.int16(),
+    TypeKind.INTEGER: pa.int32(),
+    TypeKind.BIGINT: pa.int64(),
+    TypeKind.BOOLEAN: pa.bool_(),
+    TypeKind.REAL: pa.float32(),
+    TypeKind.DOUBLE: pa.float64(),
+    TypeKind.DATE: pa.int32(),
+    TypeKind.TIMESTAMP: pa.int64(),
+    TypeKind.TIME: pa.time64("us"),
+}
+
+_DUCKDB = {
+    TypeKind.REAL: "FLOAT",
+    TypeKind.DOUBLE: "DOUBLE",
+    TypeKind.TEXT: "VARCHAR",
+    TypeKind.BYTEA: "BLOB",
+    TypeKind.TIMESTAMPTZ: "TIMESTAMPTZ",
+}
+
+_EXPECTED = {
+    TypeKind.BOOLEAN: "true or false",
+    TypeKind.REAL: 'a number, "NaN", "Infinity" or "-Infinity"',
+    TypeKind.DOUBLE: 'a number, "NaN", "Infinity" or "-Infinity"',
+    TypeKind.TEXT: "a string",
+    TypeKind.DATE: "days since 1970-01-01 as an integer (time.precision.mode=adaptive)",
+    TypeKind.TIMESTAMPTZ: "an ISO 8601 string in UTC",
+    TypeKind.UUID: "a string of 36 characters",
+    TypeKind.JSON: "a string that holds JSON",
+    TypeKind.BYTEA: "a base64 string",
+    TypeKind.CARRIED: "DuckDB's text of the value",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A type, with everything that is needed to transport its values.
+
+    Attributes:
+        kind: The family.
+        name: The type's canonical name in its database, or in DuckDB for values between stages.
+        precision: Digits of a numeric, or fractional digits of seconds; None if not given.
+        scale: Digits after the point of a numeric.
+        element: Type of an array's elements.
+        reason: Why the type is unsupported.
+        hint: For an unsupported type: the types that are supported.
+        is_one_text: Whether values that are equal in the database have the same text.
+        may_be_unavailable: Whether updates that do not change the value may omit it.
+        infinities: The numbers that represent -infinity and infinity, if the type has them.
+        is_lost: Whether records contain no values, or wrong ones, so not even their text can be shown.
+        is_form_known: Whether the connector's configuration is known to give values this form. Otherwise a
+            value that could mean something else in another form is refused.
+    """
+
+    kind: TypeKind
+    name: str
+    precision: int | None = None
+    scale: int | None = None
+    element: "ColumnType | None" = None
+    reason: str = ""
+    hint: str = ""
+    is_one_text: bool = True
+    may_be_unavailable: bool = False
+    infinities: tuple[int, int] | None = None
+    is_lost: bool = False
+    is_form_known: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether views may use columns of this type."""
+        return self.kind is not TypeKind.UNSUPPORTED
+
+    @property
+    def is_key_safe(self) -> bool:
+        """Whether values that are equal in SQL are equal on the wire, and documents contain the wire form."""
+        return self.kind in INTEGER_KINDS | {TypeKind.UUID, TypeKind.BOOLEAN, TypeKind.CARRIED} or (
+            self.kind is TypeKind.TEXT and self.is_one_text
+        )
+
+    @property
+    def wire_family(self) -> str:
+        """Key-safe types of one family have equal wire values exactly if the values are equal in SQL."""
+        if self.kind is TypeKind.CARRIED:
+            return self.name
+        return "integer" if self.kind in INTEGER_KINDS else self.kind.value
+
+    @property
+    def is_millisecond(self) -> bool:
+        """Whether Debezium writes this type's values in milliseconds, and not in microseconds."""
+        return self.precision is not None and self.precision <= MILLISECOND_DIGITS
+
+    @property
+    def wire(self) -> Any:
+        """The msgspec type of the JSON value that Debezium writes, except NULL."""
+        return _wire(self)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type in which values are passed to DuckDB; it accepts wire values unchanged."""
+        if self.element is not None:
+            return pa.list_(self.element.arrow)
+        if self.kind is TypeKind.TIME and self.is_millisecond:
+            return pa.time32("ms")
+        return _ARROW.get(self.kind, pa.string())
+
+    @property
+    def duckdb(self) -> str:
+        """The DuckDB type that views see."""
+        if self.element is not None:
+            return f"{self.element.duckdb}[]"
+        if self.kind is TypeKind.CARRIED:
+            return self.name
+        if self.kind is TypeKind.NUMERIC:
+            return f"DECIMAL({self.digits},{self.decimals})"
+        return _DUCKDB.get(self.kind, self.kind.value.upper())
+
+    @property
+    def digits(self) -> int:
+        """Digits of a numeric in DuckDB."""
+        return MAX_DECIMAL_DIGITS if self.precision is None else self.precision
+
+    @property
+    def decimals(self) -> int:
+        """Digits after the point of a numeric in DuckDB."""
+        return UNCONSTRAINED_SCALE if self.precision is None else self.scale or 0
+
+    @property
+    def expected(self) -> str:
+        """The JSON value in words, for error messages."""
+        if self.kind in INTEGER_KINDS:
+            return f"an integer of {_INTEGER_BITS[self.kind]} bits"
+        if self.kind is TypeKind.NUMERIC:
+            before = self.digits - self.decimals
+            return (
+                f"a decimal number as a string (decimal.handling.mode=string) with at most {before} digits "
+                f"before and {self.decimals} after the point"
+            )
+        if self.kind in TIME_KINDS - {TypeKind.DATE}:
+            unit = "milliseconds" if self.is_millisecond else "microseconds"
+            return f"{unit} as an integer (time.precision.mode=adaptive)"
+        if self.element is not None:
+            return f"an array, each element null or {self.element.expected}"
+        return _EXPECTED[self.kind]
+
+    def duckdb_expression(self, column: str) -> str:
+        """Returns SQL that converts the transport value in `column` exactly into this type's DuckDB value."""
+        if self.element is not None:
+            return self._array_expression(column, self.element)
+        if self.kind is TypeKind.BYTEA:
+            return f"from_base64({column})"
+        if self.kind is TypeKind.TIMESTAMPTZ:
+            # Years after 9999 are written as +10000, which DuckDB cannot read.
+            return f"CAST(ltrim({column}, '+') AS TIMESTAMPTZ)"
+        if self.kind is TypeKind.DATE:
+            return self._with_infinities(column, f"DATE '1970-01-01' + {column}")
+        if self.kind is TypeKind.TIMESTAMP:
+            make = "epoch_ms" if self.is_millisecond else "make_timestamp"
+            return self._with_infinities(column, f"{make}({column})")
+        if self.kind is TypeKind.CARRIED and self.text_form != self.duckdb:
+            return f"CAST(CAST({column} AS {self.text_form}) AS {self.duckdb})"
+        if self.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON, TypeKind.CARRIED}:
+            return f"CAST({column} AS {self.duckdb})"
+        return column
+
+    @property
+    def text_form(self) -> str:
+        """The DuckDB type whose text a carried value is. JSON in lists and structs has no text of its own."""
+        return _NESTED_JSON.sub("VARCHAR", self.duckdb) if self.duckdb != "JSON" else self.duckdb
+
+    def wire_expression(self, expression: str) -> str:
+        """Returns SQL for the wire form of a value between stages; the inverse of `duckdb_expression`."""
+        if self.kind is not TypeKind.CARRIED:
+            return expression
+        if self.text_form != self.duckdb:
+            expression = f"CAST({expression} AS {self.text_form})"
+        return f"CAST({expression} AS VARCHAR)"
+
+    def _with_infinities(self, column: str, finite: str) -> str:
+        if self.infinities is None:
+            return finite
+        minus, plus = self.infinities
+        return (
+            f"CASE {column} WHEN {plus} THEN CAST('infinity' AS {self.duckdb}) "
+            f"WHEN {minus} THEN CAST('-infinity' AS {self.duckdb}) ELSE {finite} END"
+        )
+
+    def _array_expression(self, column: str, element: "ColumnType") -> str:
+        if element.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON}:
+            return f"CAST({column} AS {self.duckdb})"
+        converted = element.duckdb_expression("x")
+        return column if converted == "x" else f"list_transform({column}, lambda x: {converted})"
+
+
+def carried(duckdb_type: str) -> ColumnType:
+    """Returns the type in which stages pass on values of a DuckDB type: a JSON type if exact, else text.
+
+    The texts are DuckDB's, so equal values of a type have equal texts, except for the floats 0.0 and -0.0.
+    """
+    native = _NATIVE.get(duckdb_type)
+    return native or ColumnType(TypeKind.CARRIED, duckdb_type)
+
+
+_NATIVE = {
+    "TINYINT": ColumnType(TypeKind.SMALLINT, "smallint"),
+    "SMALLINT": ColumnType(TypeKind.SMALLINT, "smallint"),
+    "INTEGER": ColumnType(TypeKind.INTEGER, "integer"),
+    "BIGINT": ColumnType(TypeKind.BIGINT, "bigint"),
+    "BOOLEAN": ColumnType(TypeKind.BOOLEAN, "boolean"),
+    "VARCHAR": ColumnType(TypeKind.TEXT, "text"),
+    "UUID": ColumnType(TypeKind.UUID, "uuid"),
+}
+
+
+@lru_cache(maxsize=1024)
+def _wire(column_type: ColumnType) -> Any:
+    if column_type.element is not None:
+        return list[column_type.element.wire | None]  # type: ignore[name-defined]
+    kind = column_type.kind
+    if kind in INTEGER_KINDS:
+        bits = _INTEGER_BITS[kind]
+        return Annotated[int, Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+    if kind is TypeKind.NUMERIC:
+        return Annotated[str, Meta(pattern=_numeric_pattern(column_type.digits, column_type.decimals))]
+    return _SIMPLE_WIRE[kind] if kind is not TypeKind.TIME else _time_of_day(column_type.is_millisecond)
+
+
+def _numeric_pattern(digits: int, decimals: int) -> str:
+    fraction = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
+    return rf"\A-?[0-9]{{1,{max(1, digits - decimals)}}}{fraction}\Z"
+
+
+def _time_of_day(is_millisecond: bool) -> Any:
+    return Annotated[int, Meta(ge=0, le=_DAY_US // 1000 if is_millisecond else _DAY_US)]
+
+
+_FLOAT = float | Literal["NaN", "Infinity", "-Infinity"]
+_INT64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_SIMPLE_WIRE: dict[TypeKind, Any] = {
+    TypeKind.BOOLEAN: bool,
+    TypeKind.REAL: _FLOAT,
+    TypeKind.DOUBLE: _FLOAT,
+    TypeKind.TEXT: str,
+    TypeKind.DATE: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
+    TypeKind.TIMESTAMP: _INT64,
+    TypeKind.TIMESTAMPTZ: Annotated[
+        str,
+        Meta(
+            pattern=r"\A(-?infinity|[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z)\Z",
+        ),
+    ],
+    TypeKind.UUID: Annotated[str, Meta(min_length=36, max_length=36)],
+    TypeKind.JSON: str,
+    TypeKind.BYTEA: str,
+    TypeKind.CARRIED: str,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from slackwater.sql.catalog import Column, Table
-from slackwater.sql.column_type import ColumnType
+from slackwater.sql.catalog import Column, ColumnType, Table
 
 # Columns and tables that the statements of stages read.
 POINT = "__slackwater_point"

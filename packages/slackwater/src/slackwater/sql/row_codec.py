@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater.sql.catalog import Column, Table
-from slackwater.sql.column_type import FLOAT_KINDS, INTEGER_KINDS, TIME_KINDS, ColumnType, TypeKind
+from slackwater.sql.catalog import FLOAT_KINDS, INTEGER_KINDS, TIME_KINDS, Column, ColumnType, Table, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.value_forms import (
     Check,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 from msgspec import Meta
 
-from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.catalog import ColumnType, TypeKind
 
 Check = Callable[[Any, bool], Any]
 """Returns the value that a wire value means, given whether it is in a row of a snapshot.

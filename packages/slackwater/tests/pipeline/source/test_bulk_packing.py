@@ -17,7 +17,7 @@ from slackwater.engine.pack.table import TablePacker
 from slackwater.engine.payloads import Event, PackedPayload, decode_events
 from slackwater.pipeline.source.task import IdlePackers, pack_changes
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import UNAVAILABLE
 

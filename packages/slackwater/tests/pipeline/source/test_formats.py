@@ -24,7 +24,7 @@ from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.rows import RowWriter
 from slackwater.pipeline.source.task import read_task
 from slackwater.protocol import CommittedTransaction, Cut, RegistrySettings, SourceTopics, UnavailableError
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.registry import RegistryServer
 

@@ -21,7 +21,7 @@ from slackwater.engine.payloads import (
 from slackwater.engine.settings import FormProof
 from slackwater.pipeline.source.task import IdlePackers, pack_changes
 from slackwater.protocol import CommittedTransaction
-from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 Value = Callable[..., bytes]

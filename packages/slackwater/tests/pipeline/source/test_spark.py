@@ -18,9 +18,9 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from slackwater.cuts import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater.cuts import CutLog, FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.dev import KafkaBroker, RedisServer
-from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, Cut, PublishedCut
+from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, Cut, KafkaSettings, PublishedCut
 from slackwater.protocol.keys import cuts_key
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -40,7 +40,7 @@ class Database:
         self._row_value = row_value
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._ends = {f"{source}.{table}": [0] * n for table, n in TABLES.items()}
-        self.log = KafkaCutLog(source, bootstrap)
+        self.log = CutLog(source, KafkaSettings(bootstrap))
         self.log.ensure_topic(replication_factor=1)
         self.store = RedisMarkerStore.connect(redis_url)
         topics = [NewTopic(f"{source}.{table}", n, 1) for table, n in TABLES.items()]

@@ -22,7 +22,7 @@ from slackwater.pipeline.source.typed_rows import (
     unsupported_columns,
 )
 from slackwater.protocol import CommittedTransaction
-from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.catalog import ColumnType, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import UNAVAILABLE, date_text, in_unknown_forms, timestamp_text, value_text

@@ -15,7 +15,7 @@ from typing import Any
 
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.documents import decode_documents
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.settings import StageSettings
@@ -23,8 +23,8 @@ from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import SegmentReader
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.limits import StatementLimits
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 BATCH_ROWS = 4_000

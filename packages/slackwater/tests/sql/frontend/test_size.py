@@ -11,10 +11,10 @@ import pytest
 import slackwater.sql.frontend.view
 from slackwater.sql import logical
 from slackwater.sql.catalog import Catalog
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.frontend import ViewText, planning
 from slackwater.sql.limits import bounded
+from slackwater.sql.planner.cutting import compile_pipeline
 
 S = "SELECT TRANSACTIONALLY o.id"
 

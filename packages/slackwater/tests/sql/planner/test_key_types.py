@@ -4,8 +4,8 @@
 import pytest
 
 from slackwater.sql.catalog import Catalog
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import SqlTextError
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 S = "SELECT TRANSACTIONALLY"

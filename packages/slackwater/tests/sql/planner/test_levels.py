@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import (
     DocumentsOutput,
     Edge,
@@ -16,6 +15,7 @@ from slackwater.sql.plan import (
     RowsPart,
     StagePlan,
 )
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan, fingerprint, rows_table
-from slackwater.sql.planner.shared_rows import MAX_SHARERS
+from slackwater.sql.planner.cutting import compile_pipeline
+from slackwater.sql.planner.sharing import MAX_SHARERS
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

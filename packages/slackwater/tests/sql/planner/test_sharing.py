@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.frontend import ViewText, read_view
 from slackwater.sql.plan import (
     AccumulatePart,
@@ -21,7 +20,7 @@ from slackwater.sql.plan import (
     RowsPart,
     StagePlan,
 )
-from slackwater.sql.planner.cutting import Cutter
+from slackwater.sql.planner.cutting import Cutter, compile_pipeline
 from slackwater.sql.planner.sharing import shared, stage_uses
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.session import open_connection

@@ -6,9 +6,9 @@ import pickle
 import pytest
 
 from slackwater.sql.catalog import Catalog
-from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.plan import DocumentsOutput, EnginePlan, Output, PartialsOutput, RowsPart, StagePlan
+from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
 TABLES = """

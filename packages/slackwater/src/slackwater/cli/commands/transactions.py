@@ -145,7 +145,7 @@ def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None
     Example:
       slackwater transactions abort pipelines/orders --bootstrap localhost:9092
     """
-    from slackwater.outputs.kafka.producer import SinkProducer
+    from slackwater.outputs.kafka.answers import SinkProducer
     from slackwater.outputs.kafka.settings import KafkaSinkSettings  # takes a second to import
 
     kafka = kafka_settings(start_command(ctx), "where the output is")

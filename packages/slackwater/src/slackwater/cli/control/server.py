@@ -17,7 +17,7 @@ from slackwater.cli.doctor.examination import open_sources
 from slackwater.command.boundary import watch_process
 from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, sources_of
 from slackwater.command.listening import Gate, HttpSettings, listening_socket, tls_context, url_of
-from slackwater.cuts import KafkaCutLog, LeaseLog, PipelineLog
+from slackwater.cuts import CutLog, LeaseLog, PipelineLog
 from slackwater.observe.logs import configure_logging
 from slackwater.protocol import SystemClock
 from slackwater.settings.loading import secrets_of
@@ -140,7 +140,7 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
     picture = ClusterPicture(
         PipelineLog(kafka, timeout=ANSWERS_WITHIN),
         LeaseLog(kafka),
-        lambda source: KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN),
+        lambda source: CutLog(source, kafka, timeout=ANSWERS_WITHIN),
         lambda source: open_sources(settings, source),
         sources_of(settings),
         SystemClock(),

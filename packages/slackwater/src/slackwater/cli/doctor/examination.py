@@ -17,7 +17,6 @@ from slackwater.command.invocation import ANSWERS_WITHIN, redis_settings
 from slackwater.control import SourceSigns, make_topology, sidecar_absence
 from slackwater.cuts import (
     CutLog,
-    KafkaCutLog,
     MarkerStore,
     MarkerStoreUnavailableError,
     PipelineLog,
@@ -189,7 +188,7 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
     followed = sidecar_settings(settings, source)
     kafka, topics = followed.servers.kafka, followed.source_topics
     store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
-    log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)
+    log = CutLog(source, kafka, timeout=ANSWERS_WITHIN)
     pipelines = PipelineLog(kafka, timeout=ANSWERS_WITHIN)
     try:
         yield Sources(

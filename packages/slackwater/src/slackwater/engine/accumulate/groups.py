@@ -17,7 +17,7 @@ from slackwater.engine.accumulate.numbers import AccumulatorLayout, Numbers, Sho
 from slackwater.engine.evaluate.calls import Call
 from slackwater.engine.evaluate.evaluators import ResultRows
 from slackwater.engine.evaluate.results import BEFORE, ResultPoints
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
 from slackwater.engine.state.entry import ACCUMULATORS_TAG, is_digest, part, sharer_part
 from slackwater.protocol import StateError

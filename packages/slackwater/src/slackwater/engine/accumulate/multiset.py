@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.payloads import Outcome
 from slackwater.engine.state.entry import MULTISET_TAG, digest
 

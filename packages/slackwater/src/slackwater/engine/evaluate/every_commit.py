@@ -23,7 +23,7 @@ from slackwater.engine.evaluate.calls import (
 from slackwater.engine.evaluate.evaluators import PartEvaluator
 from slackwater.engine.evaluate.results import BEFORE, route_of
 from slackwater.engine.evaluate.touched_keys import OWN_LSN, TouchedKey, TouchedKeys, Transitions
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.payloads import Event, Outcome
 from slackwater.engine.state.entry import DOCUMENT_TAG, input_tag, part
 from slackwater.sql.plan import PartialsOutput, Reads, RowsPart, StagePlan

@@ -12,7 +12,7 @@ from typing import Final, overload
 from slackwater.engine.evaluate.calls import MAX_ROWS_PER_CALL, Call
 from slackwater.engine.evaluate.evaluators import PartEvaluator
 from slackwater.engine.evaluate.touched_keys import OWN_LSN, TouchedKeys
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.payloads import Event, Outcome
 from slackwater.engine.state.entry import (
     DOCUMENT_TAG,

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.pack.specification import FULL_HINT, PackingInput, stage_inputs
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, PackedRow
 from slackwater.engine.state.entry import MAX_PART_BYTES, group_width, input_tag, is_digest, part

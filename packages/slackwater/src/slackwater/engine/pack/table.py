@@ -21,8 +21,7 @@ from slackwater.cdc.records.changes import SpanTransactions
 from slackwater.engine.pack.specification import FULL_HINT, PackingInput
 from slackwater.engine.payloads import Events, PackedRow
 from slackwater.protocol import InputError
-from slackwater.sql.catalog import Column, Table
-from slackwater.sql.column_type import FLOAT_KINDS
+from slackwater.sql.catalog import FLOAT_KINDS, Column, Table
 from slackwater.sql.row_codec import RowCodec, WireRow, placeholders_of, row_struct
 
 _NULL: Final = b"null"

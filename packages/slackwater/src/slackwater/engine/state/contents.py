@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from slackwater.engine.index.contract import Contents
-from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.index import Contents
+from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 import msgspec
 import zstandard
 
-from slackwater.engine.index.contract import Contents
+from slackwater.engine.index import Contents
 from slackwater.engine.state.entry import Change
 from slackwater.protocol import StateError
 

@@ -7,13 +7,23 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.kafka.reader import TopicReader
-from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, NeededRights, code_of, kafka_error, reason_of
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.kafka.retry import (
+    ABSENT_CODES,
+    KafkaRetry,
+    NeededRights,
+    code_of,
+    is_transient,
+    kafka_error,
+    reason_of,
+)
+from slackwater.kafka.transactions import KafkaTransactions, is_fenced
+from slackwater.outputs.errors import OutputRefusedError, run_overtaken
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
-from slackwater.outputs.waiting import tried
+from slackwater.outputs.sink import tried
 from slackwater.protocol import (
     CommitRecord,
     ProgressRecord,
+    SlackwaterError,
     UnavailableError,
     decode_commit_record,
     decode_progress_record,
@@ -178,3 +188,42 @@ def _newest_value(settings: KafkaSinkSettings, topic: str, *, may_be_absent: boo
 def _reader(settings: KafkaSinkSettings, *expected: str) -> TopicReader:
     seconds = settings.request_timeout.total_seconds()
     return TopicReader(settings.kafka.client_config, seconds, expected=expected, pause=settings.pause)
+
+
+class TransactionFailedError(UnavailableError):
+    """A transaction failed, or its outcome is unknown: discard the producer, then read the progress topic."""
+
+    def __init__(self, what: str, detail: str, *, is_transient: bool = False) -> None:
+        super().__init__(f"{what}: {detail}")
+        self.args = what, detail
+        self.what = what
+        self.detail = detail
+        self.is_transient = is_transient
+        """Whether another producer may succeed later without any intervention."""
+
+
+class SinkProducer(KafkaTransactions):
+    """Writes under the transactional id of a pipeline.
+
+    Every method raises :class:`OvertakenError` if Kafka has given the transactional id to another
+    producer, or ended a transaction that was open for too long; :class:`OutputRefusedError` for what Kafka
+    would reject again; and :class:`TransactionFailedError` for all other errors.
+    """
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        self._settings = settings
+        super().__init__(
+            settings.kafka,
+            settings.transactional_id,
+            transaction_timeout=settings.transaction_timeout,
+            request_timeout=settings.request_timeout,
+        )
+
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
+        reason: KafkaError = error.args[0]
+        if is_fenced(reason):
+            return run_overtaken(self._settings.pipeline, reason.str())
+        if (refused := refusal(self._settings, what, reason)) is not None:
+            return refused
+        detail = f"{reason.name()}: {reason.str()}"
+        return TransactionFailedError(what, detail, is_transient=is_transient(reason))

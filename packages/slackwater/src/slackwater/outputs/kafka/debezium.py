@@ -19,9 +19,9 @@ import msgspec
 from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
 from slackwater.engine.documents import DocumentBatch, malformed_batch, moved_before
 from slackwater.engine.payloads import Document, unpack_change
+from slackwater.outputs.avro import microseconds
 from slackwater.outputs.batch import CommittedDocuments, CommitUnit
 from slackwater.outputs.contract import UnfitValueError
-from slackwater.outputs.formats.times import microseconds
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import SNAPSHOT_XID, format_position
 from slackwater.sql.plan import OutputColumn

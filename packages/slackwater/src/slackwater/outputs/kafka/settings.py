@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from slackwater.outputs.contract import OutputTable, SinkSettings
-from slackwater.outputs.formats.form import OutputForm
+from slackwater.outputs.form import OutputForm
 from slackwater.protocol import KafkaSettings, RegistrySettings, SourceTopics
 from slackwater.protocol.keys import commit_topic, progress_topic
 

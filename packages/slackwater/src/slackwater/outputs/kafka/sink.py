@@ -25,16 +25,16 @@ from slackwater.kafka.registry import (
 from slackwater.kafka.transactions import TransactionWriter
 from slackwater.outputs.contract import SinkProbe
 from slackwater.outputs.errors import OutputRefusedError, run_overtaken
-from slackwater.outputs.kafka.answers import newest_progress, read_progress
-from slackwater.outputs.kafka.guard import TopicGuard
-from slackwater.outputs.kafka.producer import (
+from slackwater.outputs.kafka.answers import (
     SinkProducer,
     TransactionFailedError,
+    newest_progress,
+    read_progress,
 )
+from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
 from slackwater.outputs.kafka.transaction import BatchTransaction
-from slackwater.outputs.sink import Failure, Sink, Written
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Failure, Sink, Waiting, Written
 from slackwater.protocol import (
     Clock,
     CommitPosition,

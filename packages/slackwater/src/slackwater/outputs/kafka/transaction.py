@@ -15,9 +15,8 @@ from slackwater.kafka.transactions import DeliveredOffsets, Headers, Transaction
 from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit
 from slackwater.outputs.contract import Emit, SinkStep, UnfitValueError
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.kafka.answers import refusal
+from slackwater.outputs.kafka.answers import TransactionFailedError, refusal
 from slackwater.outputs.kafka.debezium import BatchChanges
-from slackwater.outputs.kafka.producer import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.sink import Written
 from slackwater.protocol import (

@@ -20,8 +20,7 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import OutputTable, SinkProbe, SinkSettings, SinkStep, WriteReport
 from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.lake.changes import ChangeReader
-from slackwater.outputs.lake.columns import type_texts
+from slackwater.outputs.lake.columns import ChangeReader, type_texts
 from slackwater.outputs.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
 from slackwater.outputs.lake.table import (
     Lake,
@@ -31,8 +30,7 @@ from slackwater.outputs.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater.outputs.sink import Failure, Sink, Written
-from slackwater.outputs.waiting import Waiting
+from slackwater.outputs.sink import Failure, Sink, Waiting, Written
 from slackwater.protocol import (
     BatchHeader,
     Clock,

@@ -9,7 +9,6 @@ from slackwater.cdc.records.batch import BatchContent
 from slackwater.cuts import (
     CutLog,
     CutLogReplacedError,
-    KafkaCutLog,
     LoggedRecord,
     MarkerStore,
     RecordsGoneError,
@@ -445,7 +444,7 @@ def connect_feed(options: SourceOptions) -> Feed:
     if redis is not None:
         store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=timedelta(seconds=1))
     timeout = timedelta(milliseconds=options.read_timeout_ms)
-    log = KafkaCutLog(options.source, kafka.bootstrap, kafka=kafka.options, timeout=timeout)
+    log = CutLog(options.source, kafka, timeout=timeout)
     return Feed(options, store=store, log=log, monotonic=time.monotonic)
 
 

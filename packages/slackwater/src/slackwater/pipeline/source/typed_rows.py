@@ -39,8 +39,7 @@ from slackwater.cdc.records.changes import BatchChanges
 from slackwater.cdc.records.record import Record, bad_input
 from slackwater.pipeline.source.rows import NULL, RowWriter, arrow_array
 from slackwater.protocol import InputError
-from slackwater.sql.catalog import Column, Table
-from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.catalog import Column, ColumnType, Table, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.row_codec import (
     INFINITE_DAYS,

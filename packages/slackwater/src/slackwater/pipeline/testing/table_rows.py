@@ -12,8 +12,7 @@ from uuid import UUID
 import msgspec
 
 from slackwater.protocol import InputError
-from slackwater.sql.catalog import Column, Table, similar
-from slackwater.sql.column_type import FLOAT_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from slackwater.sql.catalog import FLOAT_KINDS, INTEGER_KINDS, Column, ColumnType, Table, TypeKind, similar
 
 PlainRow = Mapping[str, object]
 """Values by the name of their column, as people write them."""

@@ -16,8 +16,7 @@ from slackwater.pipeline.testing.differences import PlainDocument, differences
 from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
 from slackwater.protocol import ConfigError, InputError
 from slackwater.protocol.keys import table_name
-from slackwater.sql.catalog import Catalog, Column, similar
-from slackwater.sql.column_type import TypeKind
+from slackwater.sql.catalog import Catalog, Column, TypeKind, similar
 from slackwater.sql.plan import PublishedView
 from slackwater.sql.session import open_connection
 

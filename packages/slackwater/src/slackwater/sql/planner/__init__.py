@@ -1,1 +1,1 @@
-"""Cuts trees of relations into stages."""
+"""Compiles the views of a pipeline: cuts trees of relations into stages."""

@@ -1,13 +1,14 @@
 """Divides a view's tree into stages: what can be computed over the rows of one key stays together."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import PurePath
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater.sql.column_type import carried
+from slackwater.sql.catalog import Catalog, carried
 from slackwater.sql.duckdb_sql import (
     Field,
     has_text,
@@ -19,6 +20,7 @@ from slackwater.sql.duckdb_sql import (
     with_one_text,
 )
 from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend import ViewText, planning, read_view
 from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
@@ -56,7 +58,9 @@ from slackwater.sql.planner.partitioning import (
     keys_of_group,
     keys_of_join,
 )
+from slackwater.sql.planner.sharing import shared, with_identities, with_shared_rows
 from slackwater.sql.planner.stage_list import StageList
+from slackwater.sql.session import open_connection
 
 _CAST_HINT = "Write CAST(… AS …) on one side, so that both sides have the same type"
 
@@ -462,3 +466,46 @@ def _all_read(aggregate: Aggregate) -> frozenset[str]:
 
 def _largest(each: Expression) -> AggregateCall:
     return AggregateCall(f"max({each.sql})", "max", (each,), False, None, each.columns, each.span, each.text)
+
+
+def compile_pipeline(
+    views: Sequence[tuple[str, str]],
+    catalog: Catalog,
+    *,
+    published: Collection[str] | None = None,
+    accumulates: bool = True,
+) -> EnginePlan:
+    """Returns the stages of a pipeline's views.
+
+    Args:
+        views: Path and text of each view; the stem of the path is the view's name. Views may read each other.
+        catalog: The declared tables.
+        published: Names of the views that are written to an output, in the order of `views`; None for all.
+        accumulates: Whether aggregates may be kept without the rows of their groups. If not, a view over one
+            key is a single stage with all rows of a key, as scope `aggregate` requires.
+
+    Raises:
+        SqlTextError: A view contains something that is not supported; names the place and what is supported.
+    """
+    texts = [text for _, text in views]
+    plan = compile_separately(views, catalog, published=published, accumulates=accumulates)
+    return with_shared_rows(with_identities(shared(plan, texts), texts), catalog)
+
+
+def compile_separately(
+    views: Sequence[tuple[str, str]],
+    catalog: Catalog,
+    *,
+    published: Collection[str] | None = None,
+    accumulates: bool = True,
+) -> EnginePlan:
+    """Returns the stages that the views would have if they shared none."""
+    texts = {PurePath(path).stem: ViewText(path, sql) for path, sql in views}
+    with open_connection() as connection:
+        cutter = Cutter(connection, accumulates=accumulates)
+        for name, text in texts.items():
+            if published is None or name in published:
+                view = read_view(text, catalog, texts)
+                with planning(connection, text):
+                    cutter.cut(view)
+        return cutter.plan()

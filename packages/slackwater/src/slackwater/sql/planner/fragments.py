@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
-from slackwater.sql.catalog import Column, Table
-from slackwater.sql.column_type import carried
+from slackwater.sql.catalog import Column, Table, carried
 from slackwater.sql.duckdb_sql import Field, document_expression, document_text, identifier
 from slackwater.sql.logical import Leaf, Relation, Scan, children
 from slackwater.sql.plan import (

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slackwater.sql.column_type import carried
+from slackwater.sql.catalog import carried
 from slackwater.sql.logical import (
     Aggregate,
     Expression,

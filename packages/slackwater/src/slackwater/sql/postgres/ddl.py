@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import check_schema_name
-from slackwater.sql.catalog import Catalog, Column, Table
-from slackwater.sql.column_type import ColumnType
+from slackwater.sql.catalog import Catalog, Column, ColumnType, Table
 from slackwater.sql.errors import SourceText, SqlTextError
 from slackwater.sql.postgres.types import (
     array_of,

@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from slackwater.sql.column_type import (
+from slackwater.sql.catalog import (
     ELEMENT_KINDS,
     MAX_DECIMAL_DIGITS,
     MILLISECOND_DIGITS,

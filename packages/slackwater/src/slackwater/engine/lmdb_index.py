@@ -10,15 +10,16 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import lmdb
 
-from slackwater.engine.index.contract import Contents, IndexTransaction
-from slackwater.engine.index.folders import make_private_folder, unusable_folder
+from slackwater.engine.index import Contents, IndexTransaction
 from slackwater.engine.state.entry import META_NAME, Change, Entry
+from slackwater.protocol import UnavailableError, make_private_folder
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class LmdbIndex:
-    """Implements :class:`~slackwater.engine.index.contract.BucketIndex`; processes may share a folder.
+    """Implements :class:`~slackwater.engine.index.BucketIndex`; processes may share a folder.
 
     An index is discarded if its folder cannot be read, if it was written before the machine last started, or
     if its file is shorter than its header states.
@@ -218,7 +219,7 @@ def open_limit(descriptors: int) -> int:
 
 
 class _LmdbTransaction:
-    """Implements :class:`~slackwater.engine.index.contract.IndexTransaction`."""
+    """Implements :class:`~slackwater.engine.index.IndexTransaction`."""
 
     def __init__(self, transaction: Any, database: Callable[[], Any]) -> None:
         self._transaction = transaction
@@ -371,3 +372,50 @@ def _boot_id() -> str:
         return _BOOT_ID_FILE.read_text().strip()
     except OSError:
         return ""
+
+
+INDEXES: Final = "slackwater"
+"""The folder below a root: ``slackwater/<query id>/stage-<number>/<bucket>/``."""
+
+UNUSED_AFTER: Final = timedelta(days=7)
+"""An index that has not changed for this time is removed. If its query is still in use, it creates the index
+again."""
+
+
+def index_folder(root: Path, query_id: str, stage: str, bucket: int) -> Path:
+    """Returns the folder of a bucket's index."""
+    return root / INDEXES / query_id / stage / str(bucket)
+
+
+def unusable_folder(folder: Path | str, reason: str) -> UnavailableError:
+    """Returns the error for a folder that cannot contain an index."""
+    return UnavailableError(
+        f"index folder {folder}: {reason}; check that the disk is not full and the folder is writable. "
+        "Nothing "
+        "is lost: the state is in the checkpoint. SPARK_LOCAL_DIRS, or run.index_root, names another folder"
+    )
+
+
+def remove_unused_indexes(root: Path, now: datetime, unused_for: timedelta = UNUSED_AFTER) -> list[Path]:
+    """Removes the indexes of queries whose indexes have all not changed for a time; returns their folders.
+
+    Several processes may do this at the same time, and may use what is removed, because an index is a cache
+    that may disappear.
+    """
+    folders = root / INDEXES
+    removed = []
+    for of_query in sorted(folders.iterdir()) if folders.is_dir() else ():
+        if now - _last_change(of_query) > unused_for:
+            shutil.rmtree(of_query, ignore_errors=True)
+            removed.append(of_query)
+    return removed
+
+
+def _last_change(of_query: Path) -> datetime:
+    newest = 0.0
+    for path in (of_query, *of_query.glob("*/*"), *of_query.glob("*/*/data.mdb")):
+        try:
+            newest = max(newest, path.stat().st_mtime)
+        except FileNotFoundError:
+            continue
+    return datetime.fromtimestamp(newest, UTC)

@@ -1,4 +1,6 @@
-"""The index of a bucket: its live entries, sorted. It is a cache that may disappear at any moment.
+"""The live entries of a bucket, sorted: a cache on a local disk that may disappear at any moment.
+
+The log of the state is authoritative. An index whose token does not match the log is rebuilt.
 
 The contents of several buckets can be read as one, so that one statement can evaluate all of them.
 """
@@ -114,7 +116,7 @@ class BucketRoute:
 
 
 class TogetherContents:
-    """Implements :class:`~slackwater.engine.index.contract.Contents`.
+    """Implements :class:`~slackwater.engine.index.Contents`.
 
     Args:
         by_bucket: The contents of the buckets.

@@ -11,8 +11,8 @@ from duckdb.sqltypes import DuckDBPyType
 
 from slackwater.engine.payloads import Document
 from slackwater.kafka.registry import Schema, SchemaKind
+from slackwater.outputs.avro import NAMESPACE, AvroEncoder, avro_name
 from slackwater.outputs.contract import Format, KeyFormat, UnfitValueError
-from slackwater.outputs.formats.avro import NAMESPACE, AvroEncoder, avro_name
 from slackwater.protocol import ConfigError, InputError
 from slackwater.sql.duckdb_sql import type_children, type_kind
 from slackwater.sql.plan import OutputColumn, PublishedView
