@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.engine.index import BucketIndex, lmdb_index
+from slackwater.engine import lmdb_index
+from slackwater.engine.index import BucketIndex
 from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.state.entry import Change
 from slackwater.protocol import UnavailableError
