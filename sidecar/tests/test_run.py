@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from http.client import HTTPConnection
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,12 +32,10 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Follow]:
     """What following each source does, instead of following it."""
     done: dict[str, Follow] = {}
 
-    def follow_source(
-        settings: SidecarSettings, stop: threading.Event, monitor: SourceMonitor, on_status: object = None
-    ) -> None:
-        done[settings.source](settings, stop, monitor, on_status)
+    def follower(settings: SidecarSettings, *given: Any) -> SimpleNamespace:
+        return SimpleNamespace(follow=lambda: done[settings.source](settings, *given))
 
-    monkeypatch.setattr(run, "follow_source", follow_source)
+    monkeypatch.setattr(run, "SourceFollower", follower)
     return done
 
 

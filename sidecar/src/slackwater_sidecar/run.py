@@ -113,7 +113,7 @@ class _SourceThread(threading.Thread):
 
     def _follow(self, monitor: SourceMonitor) -> None:
         try:
-            follow_source(self._settings, self._stop_event, monitor, self._on_status)
+            SourceFollower(self._settings, self._stop_event, monitor, self._on_status).follow()
         except BaseException as error:
             reason = hide(str(error) or repr(error), self._settings.servers.secrets)
             self.error, monitor.failure = error, reason
@@ -126,31 +126,8 @@ class _SourceThread(threading.Thread):
             monitor.has_ended = True
 
 
-def follow_source(
-    settings: SidecarSettings,
-    stop: threading.Event,
-    monitor: SourceMonitor,
-    on_status: OnStatus | None = None,
-) -> None:
-    """Follows a source until ``stop`` is set.
-
-    Raises:
-        SlackwaterError: the source cannot be followed; the message says what to do.
-        StateError: the cut log is broken.
-    """
-    follower = _Follower(settings, stop, monitor, on_status)
-    try:
-        while not stop.is_set():
-            follower.follow_timeline()
-    except SlackwaterError as error:
-        follower.report_failure(error)
-        raise
-    finally:
-        follower.close()
-
-
-class _Follower:
-    """Follows one timeline after the other, with one log and one publisher for all of them."""
+class SourceFollower:
+    """Follows a source, one timeline after the other, with one log and one publisher for all of them."""
 
     def __init__(
         self,
@@ -181,7 +158,31 @@ class _Follower:
             on_written=monitor.record_written,
         )
 
-    def follow_timeline(self) -> None:
+    def follow(self) -> None:
+        """Follows the source until ``stop`` is set, and frees its connections.
+
+        Raises:
+            SlackwaterError: the source cannot be followed, which Redis is told; the message says what to do.
+            StateError: the cut log is broken.
+        """
+        try:
+            while not self._stop.is_set():
+                self._follow_timeline()
+        except SlackwaterError as error:
+            status = FrontierStatus(
+                state=FrontierState.FAILED,
+                detail=hide(str(error), self._settings.servers.secrets),
+                wall_ms=epoch_ms(self._monitor.clock.now()),
+                sidecar=self._settings.sidecar_id,
+            )
+            self._publisher.report(status, [])
+            raise
+        finally:
+            if self._monitor.watch is not None:
+                self._monitor.watch.close()
+            self._publisher.close()
+
+    def _follow_timeline(self) -> None:
         """Follows a timeline until asked to stop, or until it has to be resumed, or another one has."""
         found = self._wait_for_resumption()
         if found is None:
@@ -207,23 +208,6 @@ class _Follower:
             sidecar.finish()
         finally:
             reader.close()
-
-    def report_failure(self, error: Exception) -> None:
-        """Reports to Redis why the source is no longer followed."""
-        clock = self._monitor.clock
-        status = FrontierStatus(
-            state=FrontierState.FAILED,
-            detail=hide(str(error), self._settings.servers.secrets),
-            wall_ms=epoch_ms(clock.now()),
-            sidecar=self._settings.sidecar_id,
-        )
-        self._publisher.report(status, [])
-
-    def close(self) -> None:
-        """Frees connections."""
-        if self._monitor.watch is not None:
-            self._monitor.watch.close()
-        self._publisher.close()
 
     def _wait_for_resumption(self) -> Resumption | None:
         """Finds where to continue once Kafka answers, and notifies the publisher; None if stopped before."""
