@@ -162,7 +162,7 @@ class SourceFollower:
         """Follows the source until ``stop`` is set, and frees its connections.
 
         Raises:
-            SlackwaterError: the source cannot be followed, which Redis is told; the message says what to do.
+            SlackwaterError: the source cannot be followed, as Redis then says; the message says what to do.
             StateError: the cut log is broken.
         """
         try:
