@@ -32,8 +32,7 @@ from slackwater.sql.plan import (
     KeyColumn,
     PartialsOutput,
 )
-from slackwater.sql.stage_evaluation import STEPS_SCHEMA
-from slackwater.sql.statement_evaluator import StatementEvaluator
+from slackwater.sql.stage_evaluation import STEPS_SCHEMA, StatementEvaluator
 from slackwater_lab.fakes.buckets import AccumulateBucket
 
 MakeIndex = Callable[[], BucketIndex]

@@ -20,8 +20,14 @@ from slackwater.sql.catalog import Column, ColumnType, TypeKind
 from slackwater.sql.limits import StatementLimits
 from slackwater.sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
 from slackwater.sql.row_codec import time_text, wire_text
-from slackwater.sql.stage_evaluation import OPEN_LSN, PointColumns, RowVersions, StepColumns, key_text
-from slackwater.sql.statement_evaluator import ResultRows
+from slackwater.sql.stage_evaluation import (
+    OPEN_LSN,
+    PointColumns,
+    ResultRows,
+    RowVersions,
+    StepColumns,
+    key_text,
+)
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]

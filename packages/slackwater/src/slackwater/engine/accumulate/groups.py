@@ -30,8 +30,7 @@ from slackwater.sql.plan import (
     AccumulatorKind,
     PartialsOutput,
 )
-from slackwater.sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA
-from slackwater.sql.statement_evaluator import StatementEvaluator
+from slackwater.sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, StatementEvaluator
 
 MAX_POINTS_PER_CALL: Final = 100_000
 """Limits the memory of one evaluation."""
