@@ -14,20 +14,14 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from slackwater.api.document_encoder import DocumentEncoder, ValueFault
+from slackwater.engine.evaluate.evaluators import ResultRows
 from slackwater.pipeline.source.typed_rows import converter, value_out_of_range
 from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, ColumnType, TypeKind
 from slackwater.sql.limits import StatementLimits
 from slackwater.sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
 from slackwater.sql.row_codec import time_text, wire_text
-from slackwater.sql.stage_evaluation import (
-    OPEN_LSN,
-    PointColumns,
-    ResultRows,
-    RowVersions,
-    StepColumns,
-    key_text,
-)
+from slackwater.sql.stage_evaluation import OPEN_LSN, PointColumns, RowVersions, StepColumns, key_text
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
