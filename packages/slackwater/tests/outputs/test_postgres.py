@@ -418,7 +418,7 @@ def test_of_two_pipelines_that_begin_at_once_one_gets_the_table(
     settings: PostgresSinkSettings, database: Database
 ) -> None:
     run(settings)  # the ledger is there
-    table = replace(settings.outputs[0], name="shared")
+    table = replace(settings.outputs[0], name=f"{settings.pipeline}.shared")
     both = [replace(settings, pipeline=f"{settings.pipeline}_{n}", outputs=(table,)) for n in range(2)]
 
     def begin(one: PostgresSinkSettings) -> str:

@@ -123,7 +123,7 @@ def test_only_the_session_that_was_noted_is_ended(
 def test_a_run_touches_neither_session_nor_row_of_another_pipeline(
     settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
 ) -> None:
-    table = replace(settings.outputs[0], name="other")
+    table = replace(settings.outputs[0], name=f"{settings.pipeline}.other")
     other = PostgresSink(replace(settings, pipeline=f"{settings.pipeline}_other", outputs=(table,)))
     other.open()
     query = "SELECT l::text FROM slackwater.ledger l WHERE pipeline = %s"
