@@ -1,5 +1,5 @@
 # make demo   the main job on a real stack, about one minute after set-up
-# make test   everything CI runs
+# make test   what to run while you work; make full is everything CI runs
 # make help   the rest
 PYTHON ?= python3
 BIN := .venv/bin
@@ -24,7 +24,7 @@ archive: setup
 demo: setup
 	@$(BIN)/slackwater demo $(DEMO)
 
-## make test         check, then all tests of the default lane; each lane shows its twenty slowest tests
+## make test         check, then the quick tests of each lane, which take about ten minutes; each lane shows its slowest
 test: check unit integration system
 
 ## make check        format, lint, types, import contracts, known vulnerabilities
@@ -41,23 +41,24 @@ audit: setup
 	$(BIN)/python -m infra.audit $(if $(STRICT),--strict)
 
 PYTEST := $(BIN)/pytest --durations 20
-DEFAULT := not full and not slow and not containers
+QUICK := not full and not slow and not containers
+TESTS ?= $(QUICK)
 
 ## make unit         tests that need no server; properties with the same examples every time
 unit: setup
-	$(PYTEST) --hypothesis-profile ci -n auto --dist worksteal -m "not (integration or spark or system or chaos) and $(DEFAULT)"
+	$(PYTEST) --hypothesis-profile ci -n auto --dist worksteal -m "not (integration or spark or system or chaos) and $(TESTS)"
 
 ## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark, in four processes
 integration: archive
-	$(PYTEST) -n 4 --dist worksteal -m "(integration or spark or system) and not chaos and $(DEFAULT)"
+	$(PYTEST) -n 4 --dist worksteal -m "(integration or spark or system) and not chaos and $(TESTS)"
 
 ## make system       the whole product, with processes killed while it runs, in two processes
 system: archive
-	$(PYTEST) -n 2 --dist loadfile -m "chaos and $(DEFAULT)" tests
+	$(PYTEST) -n 2 --dist loadfile -m "chaos and $(TESTS)" tests
 
-## make full         make test, then the tests that it leaves out for being long
+## make full         make test, then the longer tests of each lane: everything that CI runs
 full: test
-	$(PYTEST) -m "full and not slow and not containers"
+	$(MAKE) unit integration system TESTS="full and not slow and not containers"
 
 ## make containers   our images, and scenarios whose servers are containers; needs a Docker daemon of this machine
 ##                   SCENARIOS=tests/system runs others; DEVSTACK_IMAGES=kafka=NAME,... exchanges images
@@ -68,7 +69,7 @@ containers: archive
 	@why="$$($(BIN)/python -m slackwater_lab.servers.containers)"; if [ -n "$$why" ]; then echo "skipped: $$why"; else \
 	$(PYTEST) --stack containers -m "containers or ((integration or spark or system) and not slow)" tests/containers $(SCENARIOS); fi
 
-## make soak         the tests that take minutes: five million rows in one transaction, many restarts
+## make soak         the tests that take hours together: five million rows in one transaction, many restarts
 soak: archive
 	$(PYTEST) -m slow --timeout 7200 $(SOAK)
 
@@ -160,7 +161,7 @@ newest: setup
 	.tools/bin/uv venv --quiet --clear --python $(BIN)/python .newest
 	.tools/bin/uv pip install --quiet --python .newest/bin/python -r requirements.in $(addprefix --editable ,$(MEMBERS))
 	.newest/bin/pytest --hypothesis-profile ci -n auto --dist worksteal -p no:cacheprovider \
-	    -m "not (integration or spark or system or chaos) and $(DEFAULT)" $(MEMBERS) pipelines
+	    -m "not (integration or spark or system or chaos) and $(QUICK)" $(MEMBERS) pipelines
 
 ## make lock         requirements.lock from requirements.in; UPGRADE=NAME raises one package to its newest version
 lock: setup

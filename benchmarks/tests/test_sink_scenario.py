@@ -6,7 +6,7 @@ from slackwater_bench.scenario import RunContext
 from slackwater_bench.scenarios.consumer import CONSUMER
 from slackwater_bench.scenarios.probes import CUT_COST, LAKE, POSTGRES_OUTPUT, SINK_ALONE
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ FIRST = (1, 7)
     scope="module",
     params=[
         pytest.param([*(each for each in ROUNDS if each.number in FIRST), OF_CONSUMERS[0]], id="first"),
-        pytest.param([*ROUNDS, *OF_CONSUMERS], id="all", marks=pytest.mark.full),
+        pytest.param([*ROUNDS, *OF_CONSUMERS], id="all", marks=pytest.mark.slow),
     ],
 )
 def rounds(request: pytest.FixtureRequest) -> list[Round]:

@@ -15,7 +15,7 @@ from slackwater_lab.chaos.schedule import output_schedule, text
 from slackwater_lab.chaos.system import System, SystemSettings
 from slackwater_lab.workloads import WORKLOADS
 
-pytestmark = [pytest.mark.chaos, pytest.mark.full]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 SEED = 1
 ORDERS = 500

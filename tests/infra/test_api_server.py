@@ -24,7 +24,7 @@ from infra.charts.tools import MissingToolError, find_api_server, find_helm, res
 from slackwater.dev.server import free_port
 from slackwater.protocol import SystemClock
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.slow
 
 CHART = Path(__file__).parents[2] / "infra" / "charts" / "slackwater"
 KUBERNETES = "1.37.2"

@@ -62,7 +62,7 @@ def test_functions_are_listed_as_a_view_may_call_them() -> None:
         assert f"`{name}`" in may_not
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_site_is_built_without_warnings_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     write_changed(reference_files())
     site = tmp_path / "site"

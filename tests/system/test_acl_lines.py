@@ -582,7 +582,7 @@ QUICK = ("member", "producer", "operator")
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.full) for each in TRIALS]
+    "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in TRIALS]
 )
 def test_no_line_of_a_list_can_be_left_out(
     servers: SecuredServers, tmp_path: Path, running: ExitStack, name: str

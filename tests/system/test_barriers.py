@@ -176,7 +176,7 @@ def rows_of_right(snapshot: ViewSnapshot) -> set[int]:
     return {json.loads(document)["rows"] for document in snapshot.documents["right"]}
 
 
-@pytest.mark.full  # leases in the default lane: packages/slackwater/tests/cli/test_read_integration.py
+@pytest.mark.slow  # leases in CI: packages/slackwater/tests/cli/test_read_integration.py
 def test_a_lease_shows_one_state_again_and_again_while_weaker_levels_go_on(pair: Pair) -> None:
     """What each level allows and the next one forbids, over the join of two views of two pipelines.
 
@@ -236,7 +236,7 @@ class Renamed(TopicOutput):
         self.pipeline = "nobody"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_every_committed_read_of_two_pipelines_shows_one_state_of_the_database(pair: Pair) -> None:
     left, right = pair.outputs
     committed, apart = [], 0

@@ -222,7 +222,7 @@ def chain(dev_stack: Callable[..., DevStack], tmp_path: Path) -> Iterator[Chain]
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(2, marks=pytest.mark.full), pytest.param(12, marks=pytest.mark.slow)]
+    "kills", [pytest.param(2, marks=pytest.mark.slow), pytest.param(12, marks=pytest.mark.slow)]
 )
 def test_each_pipeline_of_a_chain_publishes_the_states_of_the_database_at_its_commits(
     chain: Chain, kills: int
@@ -270,7 +270,7 @@ def test_each_pipeline_of_a_chain_publishes_the_states_of_the_database_at_its_co
         assert with_documents == {r.commit_lsn for r in chain.commits(after) if r.xid}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_whoever_stands_still_in_a_chain_is_blamed_for_all_that_comes_behind(chain: Chain) -> None:
     chain.wait_until_visible(1)
     chain.wait_until_visible(write_last(chain.dsn, TABLES[0]))

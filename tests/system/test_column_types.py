@@ -11,7 +11,7 @@ from slackwater_lab.column_types.trial import OVERRIDES, WRONG, run_trial
 if TYPE_CHECKING:
     from slackwater_lab.servers.pytest_plugin import DevStackFactory
 
-pytestmark = [pytest.mark.system, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 
 def test_every_value_is_exact_or_refused_as_the_reference_says(dev_stack: "DevStackFactory") -> None:

@@ -112,7 +112,7 @@ def routed_pipeline(folder: Path) -> Path:
     return pipeline
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_documents_are_right_whatever_the_connector_writes(
     dev_stack: Callable[..., DevStack], tmp_path: Path
 ) -> None:

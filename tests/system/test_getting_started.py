@@ -20,7 +20,7 @@ import pytest
 
 from slackwater.dev import DevStack, down
 
-pytestmark = [pytest.mark.system, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs" / "getting-started.md"
 SECONDS = 180

@@ -31,10 +31,10 @@ from slackwater_lab.workloads.workload import repository_pipeline
 if TYPE_CHECKING:
     from slackwater_lab.servers.pytest_plugin import DevStackFactory
 
-# In the default lane: packages/slackwater/tests/control/test_health.py (who is blamed for what), and the
+# In CI: packages/slackwater/tests/control/test_health.py (who is blamed for what), and the
 # servers in packages/slackwater/tests/cli/test_operations_integration.py (the control plane says what the
 # doctor says).
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.slow]
 
 SOURCE = "inv"
 SECONDS = 600.0

@@ -1,8 +1,8 @@
 """A transaction or snapshot larger than memory is one for everybody: one cut, one batch, visible at once.
 
 The sidecar has a limit on its memory that it would exceed if it kept rows; Spark has the memory that a
-pipeline has by default, and the peaks of its Python workers are measured. ``make full`` does it with
-200,000 rows, ``make soak`` with 5,000,000.
+pipeline has by default, and the peaks of its Python workers are measured. ``make soak`` does it with
+200,000 rows, and with 5,000,000.
 """
 
 import json
@@ -262,7 +262,7 @@ HUGE = [pytest.mark.slow, pytest.mark.timeout(3600)]
 @pytest.mark.parametrize(
     ("kind", "rows", "mib", "seconds"),
     [
-        pytest.param(Filler, 200_000, 350, 1500, marks=pytest.mark.full),
+        pytest.param(Filler, 200_000, 350, 1500, marks=pytest.mark.slow),
         pytest.param(Filler, 5_000_000, 1024, 1500, marks=HUGE),
         pytest.param(SnapshotFiller, 5_000_000, 1024, 1500, marks=HUGE),
     ],

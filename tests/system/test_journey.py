@@ -31,10 +31,10 @@ from slackwater_lab.servers import ObjectStore
 from slackwater_lab.servers.spark_cluster import SECONDS, DriverMachine, SparkCluster, shipped_pythons
 from slackwater_lab.telemetry import Prometheus, prometheus_program
 
-# Its parts in the default lane: test_wheels.py, tests/chaos/test_faults.py (a killed run is started again),
+# Its parts in CI: test_wheels.py, tests/chaos/test_faults.py (a killed run is started again),
 # packages/slackwater/tests/pipeline/test_s3a.py (a checkpoint in object storage),
 # tests/infra/test_dashboards.py.
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.slow]
 
 DASHBOARDS = Path(__file__).parents[2] / "infra" / "dashboards"
 CERTIFICATE = """\

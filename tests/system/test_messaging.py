@@ -16,7 +16,7 @@ from slackwater_lab.messaging.sending.crash import (
 from slackwater_lab.messaging.sending.ways import SOURCE
 from slackwater_lab.programs import Product
 
-pytestmark = [pytest.mark.system, pytest.mark.full]  # in one process: packages/messaging/tests
+pytestmark = [pytest.mark.system, pytest.mark.slow]  # in one process: packages/messaging/tests
 
 
 @pytest.fixture(scope="module")

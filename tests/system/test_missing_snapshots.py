@@ -25,7 +25,7 @@ from slackwater.dev import DevStack, Lifetime
 from slackwater.dev.processes import Launch, launch
 from slackwater.protocol import Cut, KafkaSettings
 
-pytestmark = [pytest.mark.system, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 SOURCES = ("failed", "never", "partly", "right")
 SIGNALS = "shop.signals"

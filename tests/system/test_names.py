@@ -20,7 +20,7 @@ from slackwater_lab.programs import Product, slackwater_command
 if TYPE_CHECKING:
     from slackwater_lab.servers.pytest_plugin import DevStackFactory
 
-pytestmark = [pytest.mark.system, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 SECONDS = 600.0
 SCHEMA = "Größe, %"

@@ -169,7 +169,7 @@ def running(dev_stack: Callable[..., DevStack], tmp_path: Path) -> Iterator[Runn
         yield Running(stack, tmp_path, ending)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_every_request_is_booked_once_and_answered_alike_whoever_is_killed(running: Running) -> None:
     running.kill_behind(DEATHS)
     running.settle()

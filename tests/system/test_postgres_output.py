@@ -279,7 +279,7 @@ def test_a_run_says_that_it_waits_for_its_output_and_ends_in_order_meanwhile(
 
 
 @pytest.mark.parametrize(
-    "steps", [STEPS[-1:], pytest.param(STEPS[:-1], marks=pytest.mark.full)], ids=["last", "others"]
+    "steps", [STEPS[-1:], pytest.param(STEPS[:-1], marks=pytest.mark.slow)], ids=["last", "others"]
 )
 def test_every_look_at_the_tables_of_a_run_that_is_killed_shows_one_commit_of_the_source(
     shop: Shop, steps: Sequence[SinkStep]

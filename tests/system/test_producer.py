@@ -25,7 +25,7 @@ from slackwater.protocol.keys import commit_topic
 from slackwater_lab.programs import Program, slackwater_command, write_run_settings
 from slackwater_lab.topics import read_to_end
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.slow]
 
 SECONDS = 600.0
 CLOCK = SystemClock()

@@ -25,7 +25,7 @@ from slackwater_lab.watching import Visibility
 from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.workload import repository_pipeline
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.slow]
 
 SEED = 5
 DATABASE, SOURCE, OUTPUT = "inv", "told", "order_mails"

@@ -31,7 +31,7 @@ from slackwater_lab.database import current_lsn
 from slackwater_lab.programs import Product, slackwater_command, write_run_settings
 from slackwater_lab.topics import read_to_end
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.slow]
 
 SECONDS = 600.0
 OWNERS = 5

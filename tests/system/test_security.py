@@ -111,7 +111,7 @@ def is_running(environment: Mapping[str, str], folder: Path) -> bool:
     return done.returncode == 0 and json.loads(done.stdout)["state"] == "running"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_driver_and_executors_come_in_every_way(
     servers: SecuredServers, started: Started, tmp_path: Path, way: str
@@ -198,9 +198,9 @@ class Search:
         return {where for where, _ in self.found}
 
 
-# In the default lane: packages/slackwater/tests/protocol/test_secrets.py,
+# In CI: packages/slackwater/tests/protocol/test_secrets.py,
 # packages/slackwater/tests/command/test_loading.py.
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("is_protected", [True, False], ids=["hidden", "not hidden"])
 def test_no_secret_is_found_anywhere(
     servers: SecuredServers, started: Started, tmp_path: Path, is_protected: bool

@@ -29,7 +29,7 @@ from slackwater_lab.database import Writers, create_tables, write_first
 from slackwater_lab.watching import Visibility
 from slackwater_lab.workloads import WORKLOADS
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.slow]
 
 SOURCE = "inv"
 SIGNALS = "inventory.debezium_signal"

@@ -26,7 +26,7 @@ from slackwater_lab.servers import DatabaseLog
 from slackwater_lab.topics import TopicRecorder
 from slackwater_lab.watching import read_cuts
 
-pytestmark = [pytest.mark.system, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 ITEMS, MOVED, LATER = "inventory.items", "inventory.moved", "inventory.later"
 PARTITIONS, MORE_PARTITIONS = 2, 4

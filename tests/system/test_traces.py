@@ -21,7 +21,7 @@ from slackwater_lab.programs import Product
 from slackwater_lab.telemetry import Collector, ReceivedSpan
 from slackwater_lab.workloads.workload import repository_pipeline
 
-pytestmark = [pytest.mark.system, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 TABLES = ("inventory.orders", "inventory.order_lines")
 SECONDS = 600.0

@@ -24,7 +24,7 @@ from slackwater_lab.programs import Product, slackwater_command, write_run_setti
 from slackwater_lab.watching import Visibility
 from slackwater_lab.workloads.huge import MixedWorkload
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.slow]
 
 EARLIER = "efb5c1d4"
 """A version before leases, optional fields of cuts and reports, and rows that stages keep together."""

@@ -68,7 +68,7 @@ def check_imports(ran: Ran, commands: Path, member: str) -> None:
     assert {name: what for name, what in missing.items() if what not in EXTRA_MODULES} == {}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", ["dev", "hdfs", "lake", "postgres", "spark", "telemetry"])
 def test_an_extra_brings_all_that_is_said_to_come_with_it(extra: str, install: Install, ran: Ran) -> None:
     commands = install(f"slackwater[{extra}]")
@@ -77,7 +77,7 @@ def test_an_extra_brings_all_that_is_said_to_come_with_it(extra: str, install: I
     assert {name: what for name, what in missing.items() if what not in EXTRA_MODULES - brought} == {}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("member", OTHERS)
 def test_a_member_has_all_that_it_imports(member: str, install: Install, ran: Ran) -> None:
     commands = install(member)
@@ -111,7 +111,7 @@ def test_a_service_reads_views_with_the_client_alone(
     assert "pyspark" not in ran(commands / "python", "-c", DISTRIBUTIONS)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_team_writes_and_tests_a_pipeline_without_this_repository(
     install: Install, ran: Ran, tmp_path: Path
 ) -> None:

@@ -41,7 +41,7 @@ def total(dsn: str) -> tuple[int, int]:
     return int(found[0]), int(found[1])
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_users_commit_business_transactions_and_the_report_has_both_kinds_of_time(
     dsn: str, tmp_path: Path
 ) -> None:

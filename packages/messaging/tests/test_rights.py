@@ -255,7 +255,7 @@ QUICK = ("polling", "chained", "listener", "receiver", "audit")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.full) for each in TRIALS]
+    "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in TRIALS]
 )
 def test_no_line_of_a_list_can_be_left_out(
     servers: SecuredServers, postgres_server: PostgresServer, tmp_path: Path, name: str

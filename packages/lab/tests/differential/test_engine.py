@@ -1,4 +1,4 @@
-"""The engine against DuckDB: a part of the seeds in the default lane, all of them in `make full`."""
+"""The engine against DuckDB: a part of the seeds in CI, all of them in `make soak`."""
 
 import pytest
 
@@ -11,7 +11,7 @@ DEFAULT_SEEDS = 60
 PORTION = 10
 """Seeds of one test: small, so that all cores have work, and a slow machine ends each in time."""
 PORTIONS = [
-    pytest.param(first, marks=() if first < DEFAULT_SEEDS else pytest.mark.full)
+    pytest.param(first, marks=() if first < DEFAULT_SEEDS else pytest.mark.slow)
     for first in range(0, SEEDS, PORTION)
 ]
 

@@ -239,7 +239,7 @@ ONE_LIST = "(SELECT list(t.id ORDER BY t.id) AS l, count(*) AS n FROM t)"
         "SELECT TRANSACTIONALLY count(y.l) AS c FROM (SELECT list(x.l) AS l FROM {one} x) y",
     ],
 )
-@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.parametrize("together", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_row_of_a_global_aggregate_is_added_to_groups_before_it_is_taken_away(
     sql: str, together: bool
 ) -> None:

@@ -20,7 +20,7 @@ SEEDS = 120
 DEFAULT_SEEDS = 10
 PORTION = 5
 PORTIONS = [
-    pytest.param(first, marks=() if first < DEFAULT_SEEDS else pytest.mark.full)
+    pytest.param(first, marks=() if first < DEFAULT_SEEDS else pytest.mark.slow)
     for first in range(0, SEEDS, PORTION)
 ]
 FEATURES = tuple(f for f in Feature if f not in {Feature.PARTIAL_IDENTITY, Feature.OVERLAP})

@@ -81,7 +81,7 @@ def cut_at(broker: KafkaBroker, prefix: str, filled: Filled) -> Cut:
 
 @pytest.mark.parametrize(
     "name",
-    [name if name == "orders" else pytest.param(name, marks=pytest.mark.full) for name in sorted(WORKLOADS)],
+    [name if name == "orders" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(WORKLOADS)],
 )
 def test_the_sidecar_reads_all_that_was_generated(kafka_broker: KafkaBroker, name: str) -> None:
     workload = HugeWorkload(1, 60, 2_000) if name == "huge" else WORKLOADS[name](1, 60)
@@ -123,7 +123,7 @@ def test_what_is_written_does_not_depend_on_the_number_of_processes(kafka_broker
     assert written[0] == written[1]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_records_are_where_kafkas_partitioner_puts_their_keys(kafka_broker: KafkaBroker) -> None:
     prefix = new_prefix()
     with filler(kafka_broker, OrdersWorkload(4, 40), prefix) as topics:
@@ -134,7 +134,7 @@ def test_records_are_where_kafkas_partitioner_puts_their_keys(kafka_broker: Kafk
         assert message.partition() == kafka_partition(message.key() or b"", PARTITIONS)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_partition_that_is_held_back_gets_its_records_last(kafka_broker: KafkaBroker) -> None:
     prefix = new_prefix()
     topic = f"{prefix}.inventory.orders"

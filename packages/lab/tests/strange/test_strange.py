@@ -12,7 +12,7 @@ UNSEEN = (15, 59)
 
 
 @pytest.mark.system
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_strange_case_equals_postgresql_or_is_refused_by_name(tmp_path: Path) -> None:
     with StrangeRun(tmp_path / "seeing") as run:
         for seed in (2, *UNSEEN):

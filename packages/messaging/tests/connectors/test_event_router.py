@@ -22,7 +22,7 @@ from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover
 from slackwater_lab.messaging.sending.world import World
 from slackwater_messaging import CapturedOutbox
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 MODES = [ConnectMode.STANDALONE, ConnectMode.EXACTLY_ONCE]
 

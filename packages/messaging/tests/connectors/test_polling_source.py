@@ -20,7 +20,7 @@ from slackwater_lab.messaging.sending.world import World
 
 Database = psycopg.Connection[Any]
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 _GATE: LiteralString = """

@@ -21,7 +21,7 @@ from slackwater_lab.messaging.connectors import (
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.topics import make_topics
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Row = tuple[int, str]
 

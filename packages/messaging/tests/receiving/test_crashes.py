@@ -28,7 +28,7 @@ def world(broker: KafkaBroker, server: PostgresServer, way: Way | Twin | None) -
     [
         Way.TABLE,
         None,
-        *(pytest.param(way, marks=pytest.mark.full) for way in Way if way is not Way.TABLE),
+        *(pytest.param(way, marks=pytest.mark.slow) for way in Way if way is not Way.TABLE),
     ],
 )
 def test_a_member_that_is_killed_at_each_step_in_turn_does_everything_once(

@@ -72,7 +72,7 @@ DATABASE_STEPS = [ReceiverStep.RECEIVED, ReceiverStep.HANDLED, ReceiverStep.COMM
         if (way, step) == (Way.BLOOM, ReceiverStep.HANDLED)
     ]
     + [
-        pytest.param(way, step, marks=pytest.mark.full)
+        pytest.param(way, step, marks=pytest.mark.slow)
         for way in Way
         for step in DATABASE_STEPS
         if (way, step) != (Way.BLOOM, ReceiverStep.HANDLED)
@@ -88,11 +88,11 @@ def test_a_database_that_is_killed_costs_nothing_but_time(
 @pytest.mark.parametrize(
     ("way", "step"),
     [
-        pytest.param(Way.TABLE, ReceiverStep.COMMITTED, marks=pytest.mark.full),
-        pytest.param(None, ProcessorStep.OFFSETS_SENT, marks=pytest.mark.full),
-        pytest.param(None, ProcessorStep.PRODUCED, marks=pytest.mark.full),
-        pytest.param(Way.BLOOM, ReceiverStep.POLLED, marks=pytest.mark.full),
-        pytest.param(Way.FILTERED, ReceiverStep.STORED, marks=pytest.mark.full),
+        pytest.param(Way.TABLE, ReceiverStep.COMMITTED, marks=pytest.mark.slow),
+        pytest.param(None, ProcessorStep.OFFSETS_SENT, marks=pytest.mark.slow),
+        pytest.param(None, ProcessorStep.PRODUCED, marks=pytest.mark.slow),
+        pytest.param(Way.BLOOM, ReceiverStep.POLLED, marks=pytest.mark.slow),
+        pytest.param(Way.FILTERED, ReceiverStep.STORED, marks=pytest.mark.slow),
     ],
 )
 def test_a_broker_that_is_killed_costs_nothing_but_time(
@@ -106,13 +106,13 @@ def test_a_broker_that_is_killed_costs_nothing_but_time(
     [
         (Way.TABLE, ReceiverStep.HANDLED),
         (None, ProcessorStep.PRODUCED),
-        pytest.param(Way.BLOOM, ReceiverStep.POLLED, marks=pytest.mark.full),
-        pytest.param(Way.BLOOM, ReceiverStep.HANDLED, marks=pytest.mark.full),
-        pytest.param(Way.TABLE, ReceiverStep.POLLED, marks=pytest.mark.full),
-        pytest.param(Way.FILTERED, ReceiverStep.POLLED, marks=pytest.mark.full),
-        pytest.param(Way.FILTERED, ReceiverStep.HANDLED, marks=pytest.mark.full),
-        pytest.param(Way.FILTERED, ReceiverStep.COMMITTED, marks=pytest.mark.full),
-        pytest.param(None, ProcessorStep.OFFSETS_SENT, marks=pytest.mark.full),
+        pytest.param(Way.BLOOM, ReceiverStep.POLLED, marks=pytest.mark.slow),
+        pytest.param(Way.BLOOM, ReceiverStep.HANDLED, marks=pytest.mark.slow),
+        pytest.param(Way.TABLE, ReceiverStep.POLLED, marks=pytest.mark.slow),
+        pytest.param(Way.FILTERED, ReceiverStep.POLLED, marks=pytest.mark.slow),
+        pytest.param(Way.FILTERED, ReceiverStep.HANDLED, marks=pytest.mark.slow),
+        pytest.param(Way.FILTERED, ReceiverStep.COMMITTED, marks=pytest.mark.slow),
+        pytest.param(None, ProcessorStep.OFFSETS_SENT, marks=pytest.mark.slow),
     ],
 )
 def test_a_member_that_was_stopped_and_has_lost_its_partitions_repeats_nothing(

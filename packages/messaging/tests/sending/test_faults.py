@@ -21,14 +21,14 @@ SHORT = {
     ("saved", Fault.FENCED),
     ("prepared", Fault.TIMED_OUT),
 }
-"""One step of these is in the default lane, the last but one: the data is committed somewhere by then."""
+"""One step of these is in CI, the last but one: the data is committed somewhere by then."""
 
 
 def cases() -> list[object]:
     points = list(fault_points())
     short = [FaultPoint(way, list(WAYS[way].deaths)[-2], fault) for way, fault in sorted(SHORT)]
     return [
-        pytest.param(point, id=str(point), marks=[] if point in short else [pytest.mark.full])
+        pytest.param(point, id=str(point), marks=[] if point in short else [pytest.mark.slow])
         for point in points
     ]
 

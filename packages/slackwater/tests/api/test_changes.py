@@ -58,7 +58,7 @@ def test_the_typed_rows_example(spark: SparkSession, shop: Any, example: Example
     assert archived[0].after.created_at == "2026-01-02T03:04:05.678900Z"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_ledger_example_counts_each_sale_once_whatever_crashes(
     spark: SparkSession, shop: Any, example: Example, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ NEVER_ANSWERS = [
     (BOOTSTRAP, ("tail", "orders")),
     # The same by another command, or by the same one for another server:
     *(
-        pytest.param(*each, marks=pytest.mark.full)
+        pytest.param(*each, marks=pytest.mark.slow)
         for each in (
             (REDIS, RUN_ORDERS),
             (SOURCE_DATABASE, RUN_ORDERS),
@@ -158,7 +158,7 @@ ANSWERS_NO_MORE = [
     (("tail", "stopping"), "waiting for the next commit"),
     # The same by other commands:
     *(
-        pytest.param(*each, marks=pytest.mark.full)
+        pytest.param(*each, marks=pytest.mark.slow)
         for each in (
             (("sidecar", "--control", "127.0.0.1:0"), "no topic found"),
             (("preview", ORDERS), "nothing is published"),

@@ -17,10 +17,10 @@ Make = Callable[..., TransactionalConsumer]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The asynchronous consumer over a real broker is in `make full`; that over memory is in every lane."""
+    """The asynchronous consumer over a real broker is in `make soak`; that over memory is in every lane."""
     for item in items:
         if "[kafka-asyncio" in item.name:
-            item.add_marker(pytest.mark.full)
+            item.add_marker(pytest.mark.slow)
 
 
 class Driven:

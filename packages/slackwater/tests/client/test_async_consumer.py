@@ -688,7 +688,7 @@ def impatient(world: World) -> KafkaSettings:
     return replace(world.kafka, options={**world.kafka.options, "max.poll.interval.ms": "6000"})
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_group_does_not_wait_for_a_handler_for_ever(kafka: World) -> None:
     """Others then begin with the transaction in hand; the member that is late joins again."""

@@ -140,7 +140,7 @@ def test_an_effect_is_there_once_wherever_the_process_is_killed(example: Example
     assert sorted(example.completes()) == sorted(EXPECTED)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_without_one_transaction_an_effect_is_repeated(example: Example) -> None:
     step = "worked" if example.name.endswith("postgres") else "committed"
     example.dies(step, count=2, mechanism="without")

@@ -140,7 +140,7 @@ def test_of_two_who_switch_at_once_one_is_refused(world: World) -> None:
     assert world.seen() == (f"{world.name}.v2", 100, 100)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["kafka", "delta", "iceberg"])
 def test_a_switch_that_is_killed_at_any_step_has_happened_or_not(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -131,7 +131,7 @@ def test_a_commit_whose_answer_is_lost_is_one_when_its_record_is_visible(
     assert visible(kafka, source, 2) == [b'{"id":1}', b'{"id":2}']
 
 
-@pytest.mark.parametrize("loss", [Loss.ABORTED, pytest.param(Loss.LEFT_OPEN, marks=pytest.mark.full)])
+@pytest.mark.parametrize("loss", [Loss.ABORTED, pytest.param(Loss.LEFT_OPEN, marks=pytest.mark.slow)])
 def test_a_commit_whose_answer_is_lost_is_none_when_its_record_never_becomes_visible(
     lossy: LossyBroker, source: str, kafka_broker: KafkaBroker, loss: Loss
 ) -> None:

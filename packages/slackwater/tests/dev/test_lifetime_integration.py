@@ -56,7 +56,7 @@ def test_as_root_a_folder_that_postgres_cannot_reach_is_replaced_and_remembered(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stack_leaves_no_process_behind(
     open_folder: Path, wait_until: Callable[..., None], number: signal.Signals
 ) -> None:

@@ -81,7 +81,7 @@ def test_a_paused_proxy_holds_back_one_partition_on_one_route(
     wait_until(partial(slow.has, 4))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_killed_second_broker_comes_back_with_its_records(
     stack: LabStack, wait_until: Callable[..., None]
 ) -> None:

@@ -148,7 +148,7 @@ def test_data_topics_have_the_partitions_asked_for_and_the_others_one(
     assert [len(topics[name].partitions) for name in names] == [1, 1, 1, 3]
 
 
-@pytest.mark.full  # every run of tests/chaos kills Connect
+@pytest.mark.slow  # every run of tests/chaos kills Connect
 def test_a_killed_connect_goes_on_where_it_was(stack: DevStack, reader: TopicReader) -> None:
     def arrived(xid: str) -> bool:
         records = reader.records.get("inv.inventory.orders", [])
@@ -223,7 +223,7 @@ def test_the_jars_are_in_the_cache_now(stack: DevStack) -> None:
     assert lines == []
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_table_that_is_added_to_the_connector_is_streamed(stack: DevStack, reader: TopicReader) -> None:
     with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
         connection.execute("CREATE TABLE inventory.later (id int PRIMARY KEY)")

@@ -184,7 +184,7 @@ def in_any_order(batch: dict[int, list[Document]]) -> dict[int, list[Document]]:
 
 @pytest.mark.parametrize(("every_commit", "buckets"), [(False, 5), (True, 1)])
 @pytest.mark.parametrize("name", NEW)
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 10))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 def test_it_has_what_it_would_have_from_the_beginning(
     name: str, seed: int, every_commit: bool, buckets: int
 ) -> None:

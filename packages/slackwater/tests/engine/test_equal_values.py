@@ -172,7 +172,7 @@ def test_equal_values_are_one_and_others_are_not(kind: str) -> None:
     check(VALUES[kind], every_commit=True)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("every_commit", [False, True])
 @pytest.mark.parametrize("kind", [*VALUES, *MORE_VALUES])
 def test_equal_values_of_all_types_are_one_and_others_are_not(kind: str, every_commit: bool) -> None:

@@ -71,7 +71,7 @@ WORLDS = 105
 """Of each kind, in blocks of `BLOCK`."""
 BLOCK = 15
 BLOCKS = [
-    pytest.param(block, marks=() if block % 4 == 0 else pytest.mark.full) for block in range(WORLDS // BLOCK)
+    pytest.param(block, marks=() if block % 4 == 0 else pytest.mark.slow) for block in range(WORLDS // BLOCK)
 ]
 
 

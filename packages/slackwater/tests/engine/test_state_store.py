@@ -43,7 +43,7 @@ def in_hdfs(server: NameNode) -> StateStore:
 
 
 OBJECTS = pytest.param("object_store", id="in_object_storage", marks=pytest.mark.integration)
-HDFS = pytest.param("hdfs", id="in_hdfs", marks=[pytest.mark.integration, pytest.mark.full])
+HDFS = pytest.param("hdfs", id="in_hdfs", marks=[pytest.mark.integration, pytest.mark.slow])
 
 
 @pytest.fixture(params=[in_memory, by_path, by_address, elsewhere, OBJECTS, HDFS])
@@ -283,7 +283,7 @@ def test_a_bucket_that_is_not_there_is_an_error_when_it_is_written_to(object_sto
 
 
 @pytest.mark.integration
-@pytest.mark.full
+@pytest.mark.slow
 def test_hdfs_that_does_not_answer_is_an_error_and_no_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,9 +50,9 @@ NOTHING: Mapping[str, Any] = {}
 STEPS_BEFORE_COMMIT = [step for step in SinkStep if step is not SinkStep.COMMITTED]
 STEPS_OF_BOTH = [step for step in STEPS_BEFORE_COMMIT if step is not SinkStep.COMMIT_RECORDS]
 LATE_STEPS = [
-    pytest.param(step, marks=() if step in STEPS_OF_BOTH[-2:] else pytest.mark.full) for step in STEPS_OF_BOTH
+    pytest.param(step, marks=() if step in STEPS_OF_BOTH[-2:] else pytest.mark.slow) for step in STEPS_OF_BOTH
 ]
-"""The last two, when everything is written, are in the default lane; `make full` has the others, too."""
+"""The last two, when everything is written, are in CI; `make soak` has the others, too."""
 
 
 OF_POSTGRES = pytest.mark.parametrize("output", ["postgres"], indirect=True)
@@ -493,7 +493,7 @@ def test_a_server_that_hangs_is_not_waited_for_without_end(
     assert output.versions() == expected(0, 1, 2)
 
 
-@pytest.mark.parametrize("output", [pytest.param("kafka", marks=pytest.mark.full), "postgres"], indirect=True)
+@pytest.mark.parametrize("output", [pytest.param("kafka", marks=pytest.mark.slow), "postgres"], indirect=True)
 def test_a_run_that_is_to_stop_waits_no_longer_for_a_server_that_is_away(
     output: KafkaOutput | PostgresOutput, batches: list[DocumentBatch]
 ) -> None:

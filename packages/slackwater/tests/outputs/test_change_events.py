@@ -74,8 +74,8 @@ def seen(settings: KafkaSinkSettings, topics: Topics) -> tuple[list[int], list[i
 
 
 STEPS = list(SinkStep)
-LATE_STEPS = [pytest.param(step, marks=() if step in STEPS[-4:] else pytest.mark.full) for step in STEPS]
-"""Those from which everything is in Kafka are in the default lane; `make full` has the others, too."""
+LATE_STEPS = [pytest.param(step, marks=() if step in STEPS[-4:] else pytest.mark.slow) for step in STEPS]
+"""Those from which everything is in Kafka are in CI; `make soak` has the others, too."""
 
 
 @pytest.mark.parametrize("step", LATE_STEPS)

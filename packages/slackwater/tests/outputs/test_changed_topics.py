@@ -235,7 +235,7 @@ def test_progress_of_an_older_version_is_continued(
 
 
 DELETIONS = [
-    pytest.param(it, marks=pytest.mark.full) for it in (delete_output, delete_commits, delete_progress)
+    pytest.param(it, marks=pytest.mark.slow) for it in (delete_output, delete_commits, delete_progress)
 ]
 
 

@@ -166,7 +166,7 @@ def test_without_transactions_a_batch_is_visible_in_parts(
     assert seen == [10], "the visibility tests cannot fail"
 
 
-@pytest.mark.parametrize("emit", [Emit.TRANSACTIONS, pytest.param(Emit.LATEST, marks=pytest.mark.full)])
+@pytest.mark.parametrize("emit", [Emit.TRANSACTIONS, pytest.param(Emit.LATEST, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", list(SinkStep))
 def test_a_crash_at_any_step_neither_loses_nor_repeats(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, step: SinkStep, emit: Emit
@@ -214,7 +214,7 @@ def test_commits_that_keep_failing_end_the_run_with_nothing_visible(
     assert values(topics, settings) == []
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_broker_that_restarts_is_waited_for_by_whoever_reads_or_writes(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, kafka_broker: KafkaBroker
 ) -> None:

@@ -137,10 +137,10 @@ def resources(settings: KafkaSinkSettings) -> dict[str, tuple[ResourceType, str]
     [
         ("output", AclOperation.WRITE),
         ("output", AclOperation.READ),
-        pytest.param("commits", AclOperation.WRITE, marks=pytest.mark.full),
-        pytest.param("commits", AclOperation.READ, marks=pytest.mark.full),
-        pytest.param("progress", AclOperation.WRITE, marks=pytest.mark.full),
-        pytest.param("progress", AclOperation.READ, marks=pytest.mark.full),
+        pytest.param("commits", AclOperation.WRITE, marks=pytest.mark.slow),
+        pytest.param("commits", AclOperation.READ, marks=pytest.mark.slow),
+        pytest.param("progress", AclOperation.WRITE, marks=pytest.mark.slow),
+        pytest.param("progress", AclOperation.READ, marks=pytest.mark.slow),
         ("transactional id", AclOperation.WRITE),
     ],
 )

@@ -13,7 +13,7 @@ from slackwater.protocol.log_fields import FIELDS
 from slackwater_lab.servers import ObjectStore
 from slackwater_lab.servers.spark_cluster import DriverMachine, SparkCluster, shipped_pythons
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 COMMANDS = Path(sys.executable).parent

@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-# In the default lane: packages/slackwater/tests/engine/test_copied_state.py (rows and documents),
+# In CI: packages/slackwater/tests/engine/test_copied_state.py (rows and documents),
 # test_batch_loop.py (a run that begins with a copied state, or is to stop before),
 # test_copied_state_refusals.py.
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"

@@ -32,7 +32,7 @@ SLOW = pytest.mark.slow
         pytest.param("iceberg", "collected", marks=SLOW),
         pytest.param("iceberg", "begun", marks=SLOW),
         pytest.param("iceberg", "produced", marks=SLOW),
-        pytest.param("iceberg", "progress", marks=pytest.mark.full),
+        pytest.param("iceberg", "progress", marks=pytest.mark.slow),
         pytest.param("iceberg", "committed", marks=SLOW),
     ],
 )

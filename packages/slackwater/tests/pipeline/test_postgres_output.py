@@ -30,7 +30,7 @@ OVERLAPPING = sql.SQL(
         pytest.param("collected", marks=pytest.mark.slow),
         pytest.param("produced", marks=pytest.mark.slow),
         pytest.param("progress", marks=pytest.mark.slow),
-        pytest.param("committed", marks=pytest.mark.full),
+        pytest.param("committed", marks=pytest.mark.slow),
     ],
 )
 def test_a_driver_killed_around_the_commit_leaves_the_view_in_its_table(

@@ -40,7 +40,7 @@ def assert_view(inventory: Inventory, output: Output) -> None:
     output.assert_view(inventory)
 
 
-@pytest.mark.full  # in fewer batches: the live run below
+@pytest.mark.slow  # in fewer batches: the live run below
 @pytest.mark.parametrize("emit", ["latest", "transactions"])
 def test_the_output_is_the_view_of_the_database(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, emit: str
@@ -52,7 +52,7 @@ def test_the_output_is_the_view_of_the_database(
     assert sum(batch["events"] for batch in run.batches) == inventory.events
 
 
-@pytest.mark.parametrize("batches", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("batches", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path, batches: int
 ) -> None:
@@ -85,9 +85,9 @@ def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
 @pytest.mark.parametrize(
     ("step", "following"),
     [
-        pytest.param("collected", 1, marks=pytest.mark.full),
+        pytest.param("collected", 1, marks=pytest.mark.slow),
         pytest.param("progress", 1, marks=pytest.mark.slow),
-        pytest.param("committed", 2, marks=pytest.mark.full),
+        pytest.param("committed", 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_driver_killed_around_the_commit_neither_loses_nor_repeats(
@@ -169,7 +169,7 @@ def test_a_changed_view_is_refused_and_its_new_revision_is_built_beside_the_old_
     assert (tmp_path / "checkpoint.v2" / "slackwater.json").exists()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_pipeline_that_is_reset_makes_its_view_anew_from_the_beginning(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
@@ -231,7 +231,7 @@ def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
     assert shown_pipeline(inventory, seconds_later=31).state is PipelineState.VANISHED
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and_may_be_killed(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
@@ -317,7 +317,7 @@ def is_opened(fifo: Path) -> bool:
     return True
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_to_stop_in_the_middle_of_a_batch_cancels_it_and_ends_in_order(
     inventory: Inventory,
@@ -344,7 +344,7 @@ def test_a_run_that_is_to_stop_in_the_middle_of_a_batch_cancels_it_and_ends_in_o
     assert_view(inventory, output)
 
 
-@pytest.mark.full  # with more machines, in the default lane: tests/system/test_journey.py
+@pytest.mark.slow  # with more machines, in CI: tests/system/test_journey.py
 @pytest.mark.parametrize("store", ["object_store", "hdfs"])
 def test_a_pipeline_goes_on_when_nothing_is_left_of_its_driver_s_machine(
     inventory: Inventory,
@@ -379,7 +379,7 @@ def test_a_pipeline_goes_on_when_nothing_is_left_of_its_driver_s_machine(
     assert not (tmp_path / "checkpoint").exists()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_object_storage_that_goes_away_ends_a_run_which_goes_on_when_it_is_back(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
@@ -410,7 +410,7 @@ def moved(machine: Path) -> Path:
     return shutil.copytree(ORDERS_PIPELINE, machine / "orders", ignore=shutil.ignore_patterns("tests"))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_poisoned_store_is_named_and_nothing_is_published_until_it_is_restored(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
@@ -532,7 +532,7 @@ def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(
     assert_view(inventory, output)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline
 ) -> None:
@@ -547,7 +547,7 @@ def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
     assert output.records(f"out-{inventory.source}") == []
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_pipeline_that_starts_before_its_source_goes_on_when_a_row_that_is_too_large_is_mended(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
@@ -589,7 +589,7 @@ def limit_records(bootstrap: str, topic: str, size: int) -> None:
     admin.incremental_alter_configs([resource])[resource].result(20)
 
 
-@pytest.mark.full  # refusals: sink/test_exactly_once.py
+@pytest.mark.slow  # refusals: sink/test_exactly_once.py
 def test_a_second_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
@@ -607,7 +607,7 @@ def test_a_second_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(
     assert_view(inventory, output)
 
 
-@pytest.mark.full  # fencing: sink/test_exactly_once.py
+@pytest.mark.slow  # fencing: sink/test_exactly_once.py
 def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeated(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline
 ) -> None:

@@ -45,7 +45,7 @@ def as_json(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("form", "keys"),
     [
-        pytest.param("avro", "avro", marks=pytest.mark.full),
+        pytest.param("avro", "avro", marks=pytest.mark.slow),
         pytest.param("json-schema", "json-schema", marks=pytest.mark.slow),
     ],
 )

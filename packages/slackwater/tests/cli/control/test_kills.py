@@ -40,7 +40,7 @@ from slackwater_lab.publishing import published_revisions
 pytestmark = pytest.mark.integration
 
 SECONDS = 300
-ROUNDS = [2, pytest.param(25, marks=pytest.mark.full)]
+ROUNDS = [2, pytest.param(25, marks=pytest.mark.slow)]
 LONGEST = 0.4
 """Seconds; a request of these takes about half as long."""
 
