@@ -19,7 +19,7 @@ from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import RecordsGoneError, TopicUnavailableError
 from slackwater.engine.settings import FormProof
 from slackwater.outputs.errors import run_overtaken
-from slackwater.pipeline import RunSettings, connector_check, leases, load_pipeline, runner
+from slackwater.pipeline import RunSettings, connector_check, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
@@ -123,7 +123,7 @@ class Run:
         self.on_step: Callable[[str], object] = lambda _: None
         self.pipelines = InMemoryPipelineLog()
         monkeypatch.setattr(progress_module, "PipelineLog", lambda *_, **__: self.pipelines)
-        monkeypatch.setattr(leases, "LeaseLog", lambda *_: InMemoryLeaseLog())
+        monkeypatch.setattr(runner, "LeaseLog", lambda *_: InMemoryLeaseLog())
         monkeypatch.setattr(SparkContext, "_gateway", None)
         monkeypatch.setattr(runner, "existing_topics", lambda *_: self.topics)
         monkeypatch.setattr(connector_check, "first_values", lambda *_: self.first_values)
