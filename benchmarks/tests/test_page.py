@@ -32,6 +32,7 @@ def result(rows: int, value: float, **changes: object) -> Result:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_the_page_in_the_repository_is_what_the_results_make() -> None:
     for name, text in render().items():
         assert (DOCS / name).read_text() == text, f"{name} is stale: run `python -m slackwater_bench page`"

@@ -150,7 +150,7 @@ def _pytest(tests: list[str], plugins: Sequence[object], lane: str) -> int:
 
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile", "ci"]
     options += ["--assert", "plain"]  # pytest itself loads what it rewrites, plugins' packages too: no mutant
-    excluded = [*(each for each in _NOT_QUICK if each != lane), *(["full"] if lane else [])]
+    excluded = [each for each in _NOT_QUICK if each != lane]
     marks = " and ".join(f"not {each}" for each in excluded)
     return int(pytest.main([*options, "--tb=line", "-m", marks, *tests], plugins=plugins))
 

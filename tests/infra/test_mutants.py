@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 MECHANISMS = sorted(path.stem for path in REVIEWED.glob("*.toml"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_each_mutant_fits_exactly_one_place(name: str) -> None:
     mechanism = reviewed(ROOT, name)

@@ -216,6 +216,7 @@ class KilledError(Exception):
     pass
 
 
+@pytest.mark.full
 def test_the_table_is_the_view_at_every_commit_of_the_ledger(
     kind: str, definition: PipelineDefinition, publish: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -226,6 +227,7 @@ def test_the_table_is_the_view_at_every_commit_of_the_ledger(
     assert certificate.is_clean
 
 
+@pytest.mark.full
 def test_a_batch_that_was_lost_between_tables_and_ledger_is_seen_by_nobody(
     kind: str, definition: PipelineDefinition, publish: Callable[..., None], tmp_path: Path
 ) -> None:

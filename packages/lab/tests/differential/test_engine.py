@@ -16,6 +16,7 @@ PORTIONS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", PORTIONS)
 def test_every_state_of_every_view_is_what_the_database_would_answer(first: int) -> None:
     tally = run(Plan(Differential(), first, PORTION))
@@ -28,6 +29,7 @@ def test_every_state_of_every_view_is_what_the_database_would_answer(first: int)
     assert tally.counts["repeated documents"] < 0.05 * tally.counts["rows"]
 
 
+@pytest.mark.full
 def test_every_feature_occurs_in_a_view_that_is_not_refused() -> None:
     unseen = set(Feature)
     for seed in range(SEEDS):
@@ -41,6 +43,7 @@ SOON = 60
 """Within this many seeds a planted fault must be found."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_rule_that_is_taken_out_is_noticed(name: str) -> None:
     assert first_failure(Plan(Differential(), FAULTS[name].first_seed, SOON, fault=name)) is not None

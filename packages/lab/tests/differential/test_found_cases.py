@@ -188,6 +188,7 @@ EQUAL_VALUES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", EQUAL_VALUES)
 @pytest.mark.parametrize(
     "sql",

@@ -29,6 +29,7 @@ def naive_results() -> tuple[Checked, ...]:
     return tuple(check(Differential().generate(seed), NaiveEngine) for seed in range(SEEDS))
 
 
+@pytest.mark.full
 def test_an_engine_that_asks_the_reference_is_always_right() -> None:
     wrong = [result for result in naive_results() if result.verdict != "right"]
 
@@ -151,6 +152,7 @@ def first_wrong(distort: Distort) -> tuple[Case, Case, str]:
     raise AssertionError("nothing was found")
 
 
+@pytest.mark.full
 def test_a_failure_becomes_small_and_says_everything() -> None:
     case, small, text = first_wrong(hides_deletes)
 

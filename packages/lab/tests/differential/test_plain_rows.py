@@ -84,6 +84,7 @@ def shown(test: ViewTest, view: str) -> Mapping[str, int]:
     return Counter(map(of_document, test._documents[view].values()))  # noqa: SLF001
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", PORTIONS)
 def test_documents_are_what_duckdb_says_at_every_commit(first: int) -> None:
     states = 0

@@ -42,6 +42,7 @@ def test_the_command_that_is_shown_repeats_the_failure(capsys: pytest.CaptureFix
     assert main([*repeat.group(1).split(), "--fault", "later-rows-passed"]) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("arguments", [FAILING, [*DIFFERENTIAL, "--seeds", "24", "--only", "where,latest"]])
 def test_several_processes_give_the_same_result_as_one(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ SOON = 300
 """Within this many seeds a planted fault must be found."""
 
 
+@pytest.mark.full
 def test_what_is_promised_holds_in_every_simulated_history() -> None:
     tally = run(Plan(Simulator(), 0, SEEDS))
 
@@ -30,6 +31,7 @@ def test_the_seeds_of_the_default_lane_contain_every_feature() -> None:
         assert sum(scenario.has(feature) for scenario in scenarios) > 40, feature
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_rule_that_is_taken_out_is_noticed(name: str) -> None:
     plan = Plan(Simulator(), FAULTS[name].first_seed, SOON, FAULTS[name].only, fault=name)

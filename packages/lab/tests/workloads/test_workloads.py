@@ -127,6 +127,7 @@ def test_the_same_seed_gives_the_same_transactions(name: str) -> None:
     assert first != list(stream(make(name, 4), 60))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_invariants_hold_after_every_transaction(name: str) -> None:
     workload = make(name, 7)

@@ -87,6 +87,7 @@ def test_a_signal_that_ends_it_is_named(sent: signal.Signals, code: int) -> None
     assert f"the command ended: asked by {sent.name}" in errors
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_what_hangs_after_a_signal_is_left_as_after_a_kill(sent: signal.Signals, code: int) -> None:
     """Seen to continue for ever, in a library that waited for a server."""

@@ -125,6 +125,7 @@ def test_a_run_says_what_it_waits_for(
     assert "p: asking Kafka\n" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_broker_that_is_away_is_waited_for_in_sight(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +257,7 @@ def test_indexes_without_a_place_are_left_to_spark(tmp_path: Path) -> None:
     assert default_index_root({"XDG_CACHE_HOME": str(blocked)}) is None
 
 
+@pytest.mark.full
 def test_a_dry_run_without_a_broker_still_says_all_that_it_knows(
     folder: Path,
     runs: list[tuple[PipelineDefinition, RunSettings]],

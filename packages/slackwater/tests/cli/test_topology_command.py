@@ -234,6 +234,7 @@ def test_status_shows_the_pipelines_of_its_source(
     assert "revenue" not in shown
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("redis")
 def test_status_without_brokers_or_their_answer_says_that_pipelines_are_not_shown(
     log: InMemoryPipelineLog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -69,6 +69,7 @@ def test_spans_have_their_ids_times_and_parents() -> None:
     assert found[0].service == "sidecar"
 
 
+@pytest.mark.full
 def test_a_collector_that_is_away_costs_nothing_but_the_loss(caplog: pytest.LogCaptureFixture) -> None:
     away = TelemetrySection(otlp="http://127.0.0.1:9", trace_ratio=1)
     with sending_telemetry(away, "run") as telemetry:
@@ -127,6 +128,7 @@ def test_a_collector_with_tls_that_asks_for_certificate_and_token_gets_everythin
         assert [span.name for span in collector.spans] == ["transaction"]
 
 
+@pytest.mark.full
 def test_a_collector_whose_certificate_is_not_trusted_gets_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_collector_that_asks_for_a_token_refuses_others(
     assert "another" not in caplog.text
 
 
+@pytest.mark.full
 def test_a_collector_that_asks_for_a_certificate_refuses_who_has_none(tmp_path: Path) -> None:
     authority = certificate(tmp_path, "authority", None)
     with Collector(server_tls(tmp_path, authority, asks_clients=True)) as collector:

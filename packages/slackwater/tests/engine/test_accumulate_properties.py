@@ -314,6 +314,7 @@ def check_view(published: Published, present: dict[int, Row], *, is_global: bool
     assert published.documents == view(list(present.values()), is_global=is_global)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("every_commit", [True, False], ids=["transactions", "latest"])
 @pytest.mark.parametrize("is_global", [False, True], ids=["groups", "global"])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -226,6 +226,7 @@ def play(view: str, written: Sequence[Sequence[Write]], run: Run, *, every_commi
         assert published.rows() == expected[batch[-1]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("every_commit", [False, True])
 def test_documents_are_the_view_of_the_rows(view: str, every_commit: bool) -> None:

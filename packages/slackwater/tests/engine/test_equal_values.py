@@ -167,6 +167,7 @@ def check(values: Sequence[str], *, every_commit: bool) -> None:
                 assert got == without_value(rows), f"{name} after {batch} of {values}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", VALUES)
 def test_equal_values_are_one_and_others_are_not(kind: str) -> None:
     check(VALUES[kind], every_commit=True)

@@ -80,6 +80,7 @@ def done(outcome: Outcome) -> object:
     return documents, sorted(outcome.partials), sorted(outcome.changes), sum(outcome.growths)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("every_commit", [True, False])
 @pytest.mark.parametrize("plan", PLANS, ids=["partials", "documents"])
 @settings(max_examples=25, deadline=None)

@@ -97,6 +97,7 @@ steps = st.tuples(st.sampled_from(["insert", "update", "update", "delete"]), st.
 histories = st.lists(st.lists(steps, min_size=1, max_size=5), min_size=1, max_size=8)
 
 
+@pytest.mark.full
 @settings(deadline=None)  # the first call plans the views
 @given(histories, st.booleans(), st.integers(1, 3), st.booleans())
 def test_a_commits_net_change_follows_the_rows(

@@ -238,6 +238,7 @@ def test_with_every_commit_the_documents_are_the_view_after_each_commit(
     assert published.repeated == []
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(written=commits, one=runs, other=runs)
 def test_documents_of_every_commit_depend_on_neither_batching_nor_buckets(

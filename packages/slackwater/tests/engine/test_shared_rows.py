@@ -92,6 +92,7 @@ def shown(
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("buckets", [1, 3])
 @pytest.mark.parametrize("every_commit", [False, True])
 @pytest.mark.parametrize("seed", range(4))
@@ -111,6 +112,7 @@ def test_views_are_the_same_together_and_apart(
     assert documents > ROUNDS
 
 
+@pytest.mark.full
 def test_rows_are_kept_once(plans: tuple[EnginePlan, EnginePlan]) -> None:
     engines = [LocalEngine(plan, buckets=2) for plan in plans]
     source = Source("rows")

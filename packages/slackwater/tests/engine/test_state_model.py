@@ -534,6 +534,7 @@ def live(seed: int, *, every_commit: bool, rules: Rules | None = None) -> None:
             raise
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("every_commit", [False, True])
 @pytest.mark.parametrize("block", BLOCKS)
 def test_the_output_is_that_of_one_undisturbed_run(block: int, every_commit: bool) -> None:
@@ -541,6 +542,7 @@ def test_the_output_is_that_of_one_undisturbed_run(block: int, every_commit: boo
         live(seed, every_commit=every_commit)
 
 
+@pytest.mark.full
 def test_the_worlds_are_disturbed_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test above says is worth something: it happens, and often."""
     happened: Counter[str] = Counter()

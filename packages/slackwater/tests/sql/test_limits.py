@@ -131,6 +131,7 @@ def ended(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
 
 
+@pytest.mark.full
 def test_what_cannot_be_interrupted_ends_the_process_and_names_the_view() -> None:
     found = ended(UNSTOPPABLE)
     assert found.returncode == 70
