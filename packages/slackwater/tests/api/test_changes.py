@@ -166,7 +166,7 @@ def test_arguments_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Pa
     ddl = "CREATE TABLE s.t (id int PRIMARY KEY, big numeric(60,2));"
     with pytest.raises(SlackwaterError, match="did you mean redis_url"):
         changes(spark, source="a", bootstrap="b", tables=["s.t"], redis_ur="x")  # type: ignore[call-arg]
-    with pytest.raises(SlackwaterError, match="'tables' is required"):
+    with pytest.raises(SlackwaterError, match="option 'tables': expected a list, got nothing"):
         changes(spark, source="a", bootstrap="b")
     found = changes(spark, source="a", bootstrap="b", schema=ddl, kafka={"sasl.password": "secret"})
     assert found.tables == ("s.t",)

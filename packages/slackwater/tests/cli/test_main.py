@@ -13,7 +13,7 @@ import pytest
 from slackwater.cli import main
 from slackwater.cli.commands import status as status_module
 from slackwater.observe.stopping import stop_on_signals, terminate_as_interrupt
-from slackwater.protocol import UnavailableError
+from slackwater.protocol import StateError, UnavailableError
 
 COMMANDS = [
     "dev",
@@ -244,6 +244,22 @@ def test_the_first_signal_asks_to_stop(number: signal.Signals, code: int) -> Non
         assert stop.event.wait(300)
         assert stop.exit_code == code
     assert signal.getsignal(number) is before
+
+
+def test_a_server_that_is_away_when_a_stop_was_asked_for_is_no_failure() -> None:
+    def end(error: Exception, *, is_asked: bool) -> None:
+        with stop_on_signals("it") as stop:
+            if is_asked:
+                os.kill(os.getpid(), signal.SIGTERM)
+                assert stop.event.wait(300)
+            raise error
+
+    away, gone = UnavailableError("Kafka is away", "wait"), StateError("records are gone", "look")
+    end(away, is_asked=True)
+    with pytest.raises(UnavailableError):
+        end(away, is_asked=False)
+    with pytest.raises(StateError):
+        end(gone, is_asked=True)
 
 
 def test_sigterm_unwinds_like_an_interruption_where_a_command_has_to_tidy_up() -> None:

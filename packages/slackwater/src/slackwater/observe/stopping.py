@@ -13,6 +13,8 @@ from datetime import timedelta
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+from slackwater.protocol import UnavailableError
+
 _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NO_MORE = 0
@@ -41,7 +43,8 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
     However the block ends by itself, the log says so; ``nohup`` remains in force. A second signal is left to
     the kernel, since a handler in Python may have to wait until the main thread gets a lock.
 
-    If the block has not ended eight seconds after the request, because a library waits for a server, the
+    A server that is away after the request, which the block raises as an UnavailableError, changes nothing: that
+    is the end that was asked for. If the block has not ended eight seconds after the request, because a library waits for a server, the
     process exits with the code of the request. So the block has to survive a kill at any time.
 
     Args:
@@ -71,8 +74,10 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
     try:
         yield request
     except BaseException as error:
-        _tell_failure(what, error)
-        raise
+        if request.signal_number is None or not isinstance(error, UnavailableError):
+            _tell_failure(what, error)
+            raise
+        _log.warning("%s ended: asked by %s; %s", what, signal.Signals(request.signal_number).name, error)
     else:
         asked = request.signal_number
         why = "everything is processed" if asked is None else f"asked by {signal.Signals(asked).name}"
