@@ -43,8 +43,8 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
     However the block ends by itself, the log says so; ``nohup`` remains in force. A second signal is left to
     the kernel, since a handler in Python may have to wait until the main thread gets a lock.
 
-    A server that is away after the request, which the block raises as an UnavailableError, changes nothing: that
-    is the end that was asked for. If the block has not ended eight seconds after the request, because a library waits for a server, the
+    If the block raises an UnavailableError after the request, because a server is away, this is the requested
+    end. If it has not ended eight seconds after the request, because a library waits for a server, the
     process exits with the code of the request. So the block has to survive a kill at any time.
 
     Args:
