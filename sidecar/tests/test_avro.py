@@ -133,6 +133,7 @@ def written(broker: KafkaBroker, source: str) -> None:
     producer.flush(30)
 
 
+@pytest.mark.full
 @pytest.mark.integration
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_source_in_avro_is_followed_also_when_its_registry_comes_later(

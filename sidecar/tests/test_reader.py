@@ -123,6 +123,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     assert frontier.cuts()[-1].end_offsets == {topics.data: (2, 0, 2)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("table", ODD_NAMES)
 def test_a_topic_whose_table_has_any_name_is_read_when_the_connector_names_it(
     topics: Topics, frontier: Frontier, reader: SourceReader, wait_until: Wait, table: str
@@ -212,6 +213,7 @@ def test_rows_are_read_where_a_transform_has_routed_them(topics: Topics, wait_un
     reader.close()
 
 
+@pytest.mark.full
 def test_a_killed_worker_is_replaced_and_its_partitions_are_read_on(topics: Topics, wait_until: Wait) -> None:
     topics.create_all()
     oracle, frontier = Oracle(), new_frontier(topics)

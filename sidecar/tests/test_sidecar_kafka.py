@@ -158,6 +158,7 @@ run_sidecar(SidecarSettings(source=source, servers=servers), threading.Event())
 """
 
 
+@pytest.mark.full
 def test_a_killed_sidecar_loses_and_repeats_nothing(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     source.commit(1, 2000)
@@ -237,6 +238,7 @@ def test_a_record_that_cannot_be_read_is_named_and_stops_cuts_before_it(
     assert source.logged()[-1].end_offsets[f"{source.name}.{TABLES[0]}"][2] <= offset
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 @pytest.mark.parametrize("name", [TABLES[1], "transaction"])
 def test_nothing_is_shown_of_topics_that_kafka_compacts(
@@ -255,6 +257,7 @@ def test_nothing_is_shown_of_topics_that_kafka_compacts(
     assert source.logged() == []
 
 
+@pytest.mark.full
 def test_cuts_end_when_a_topic_becomes_compacted(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     source.commit(1, 10)

@@ -59,6 +59,7 @@ def cuts_of(source: SyntheticSource, timeline: int) -> list[Cut]:
     return [cut for cut in source.logged() if cut.timeline == timeline]
 
 
+@pytest.mark.full
 def test_a_timeline_begins_at_one_place_for_all_sidecars_and_goes_on_after_a_restart(
     source: SyntheticSource, wait_until: Wait
 ) -> None:

@@ -19,7 +19,7 @@ from slackwater_lab.chaos.run import ChaosRun, judge, judge_consumers, run_sessi
 from slackwater_lab.chaos.schedule import Round, text
 from slackwater_lab.chaos.system import System
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.full]
 
 SECONDS = 900.0
 LOOK_SECONDS = 1.0

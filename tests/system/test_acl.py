@@ -104,6 +104,7 @@ def documented_users() -> dict[str, list[str]]:
     return {words[1].removeprefix("slackwater-"): [w for w in words[3:] if w[0] != ">"] for words in lines}
 
 
+@pytest.mark.full
 def test_every_role_works_with_its_list(
     servers: SecuredServers, running: ExitStack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

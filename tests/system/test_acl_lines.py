@@ -580,6 +580,7 @@ TRIALS: Mapping[str, Callable[[World], Trial]] = {
 QUICK = ("member", "producer", "operator")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in TRIALS]

@@ -248,6 +248,7 @@ def run(source: SyntheticSource, tmp_path: Path) -> Iterator[Run]:
     run.close()
 
 
+@pytest.mark.full
 def test_a_stalled_partition_holds_back_its_own_documents_only(source: SyntheticSource, run: Run) -> None:
     sys.stdout.write(f"seed {SEED}\n")
     shop = Shop(source, SEED)

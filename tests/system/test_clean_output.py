@@ -71,6 +71,7 @@ def check_delays(values: Mapping[str, float]) -> None:
     )
 
 
+@pytest.mark.full
 def test_a_healthy_run_prints_nothing_but_its_own_lines(
     dev_stack: Callable[..., DevStack], tmp_path: Path
 ) -> None:

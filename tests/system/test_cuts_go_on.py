@@ -231,6 +231,7 @@ def _pid_in(sidecar: str) -> str:
     return sidecar.rpartition("-")[2]
 
 
+@pytest.mark.full
 def test_two_sidecars_write_one_sequence_of_cuts_and_either_may_be_killed(
     source: SyntheticSource, follower: Follower, start: Start
 ) -> None:

@@ -164,6 +164,7 @@ def wait_until_visible(product: Product, visible: Visibility, connection: psycop
     )
 
 
+@pytest.mark.full
 def test_documents_follow_rows_whose_keys_change(dev_stack: Callable[..., DevStack], tmp_path: Path) -> None:
     sys.stdout.write(f"seed {SEED}\n")
     pipeline = tmp_path / "desk"

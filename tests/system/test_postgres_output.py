@@ -264,6 +264,7 @@ def shop(
         yield found
 
 
+@pytest.mark.full
 def test_a_run_says_that_it_waits_for_its_output_and_ends_in_order_meanwhile(
     shop: Shop, postgres_server: PostgresServer
 ) -> None:
@@ -278,6 +279,7 @@ def test_a_run_says_that_it_waits_for_its_output_and_ends_in_order_meanwhile(
     shop.await_batches()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "steps", [STEPS[-1:], pytest.param(STEPS[:-1], marks=pytest.mark.slow)], ids=["last", "others"]
 )

@@ -77,6 +77,7 @@ def write_pipeline(folder: Path) -> Path:
     return pipeline
 
 
+@pytest.mark.full
 def test_a_run_is_ready_when_it_has_caught_up_and_unhealthy_while_its_loop_is_blocked(
     kafka_broker: KafkaBroker, redis_server: RedisServer, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Program]]:
 Started = Callable[..., Program]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_sidecar_command_and_client_come_in_every_way(
     servers: SecuredServers, started: Started, tmp_path: Path, way: str

@@ -171,6 +171,7 @@ def test_a_placeholder_of_ones_own_is_refused_by_name(
         assert "unavailable.value.placeholder: gone, but must be __debezium_unavailable_value" in known
 
 
+@pytest.mark.full
 def test_a_connector_that_starts_after_the_run_shows_nothing(
     stack: DevStack, records: Mapping[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_the_wheel_of_the_command_has_what_spark_submit_starts(wheels: Path) -> 
         assert files.read(script).startswith(b"#!python\n"), "installers write the environment's Python there"
 
 
+@pytest.mark.full
 def test_a_service_reads_views_with_the_client_alone(
     kafka_broker: KafkaBroker, install: Install, ran: Ran, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_team_writes_and_tests_a_pipeline_without_this_repository(
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
 
 
+@pytest.mark.full
 def test_a_sidecar_runs_without_the_rest_of_the_command(
     kafka_broker: KafkaBroker, redis_server: RedisServer, install: Install, ran: Ran, tmp_path: Path
 ) -> None:

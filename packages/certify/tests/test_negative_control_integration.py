@@ -155,12 +155,14 @@ def run(topics: Topics, engine: LocalEngine) -> tuple[Certificate, Certificate]:
     return claiming, certify(topics.plain, connections, mode=Mode.BOTH)
 
 
+@pytest.mark.full
 def test_aligned_output_is_clean(topics: Topics, engine: LocalEngine) -> None:
     for certificate in run(topics, engine):
         assert certificate.examples == {}
         assert certificate.outputs == ORDERS - 1
 
 
+@pytest.mark.full
 def test_without_alignment_torn_documents_are_found(
     topics: Topics, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def source(prefix: str) -> SourceLog:
     return log
 
 
+@pytest.mark.full
 def test_a_right_topic_is_clean_with_claims_and_without(topics: Topics) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
@@ -169,6 +170,7 @@ def test_tables_are_judged_at_every_snapshot(topics: Topics, postgres: PostgresS
     assert found.lost > 0
 
 
+@pytest.mark.full
 def test_a_server_that_goes_away_while_a_table_is_watched_is_waited_for(
     topics: Topics, postgres: PostgresServer
 ) -> None:
@@ -247,6 +249,7 @@ CREATE TABLE shop.ledgered (id bigint, total numeric, placed_at timestamptz, lin
 """
 
 
+@pytest.mark.full
 def test_a_table_with_a_ledger_is_judged_at_the_commit_that_the_ledger_names(
     topics: Topics, postgres: PostgresServer
 ) -> None:
@@ -291,6 +294,7 @@ def test_a_table_with_a_ledger_is_judged_at_the_commit_that_the_ledger_names(
         assert certify(specification, connections).lost > 0, "the end was not reached"
 
 
+@pytest.mark.full
 def test_the_final_state_is_compared_with_the_database(topics: Topics, postgres: PostgresServer) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)

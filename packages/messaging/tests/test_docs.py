@@ -69,6 +69,7 @@ def play_connector(world: World) -> None:
     changes.cut()
 
 
+@pytest.mark.full
 def test_every_example_does_what_the_page_says(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     columns = "id bigint, status text, paid_at timestamptz DEFAULT now() - interval '9 min'"
     world.connection.execute(f"CREATE TABLE {world.name}_orders ({columns})".encode())

@@ -93,6 +93,7 @@ def test_a_transaction_with_messages_is_on_disk_and_one_without_has_the_role_s_s
     assert (world.settings, world.numbers) == ({"on"}, [1, 2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SENDERS)
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_a_pool_s_transaction_is_on_disk_with_either_driver(world: Hasty, kind: str, driver: str) -> None:

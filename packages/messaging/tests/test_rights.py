@@ -254,6 +254,7 @@ TRIALS: Mapping[str, Callable[[Business], Trial]] = {
 QUICK = ("polling", "chained", "listener", "receiver", "audit")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in TRIALS]
 )

@@ -125,6 +125,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> Callable[[str], bool]:
     return lambda text: any(text in each.getMessage() for each in list(caplog.records))
 
 
+@pytest.mark.full
 def test_a_relay_waits_for_a_broker_that_hangs_and_sends_everything_once(
     broker: KafkaBroker, world: World, reports: Callable[[str], bool]
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_relay_waits_for_a_broker_that_hangs_and_sends_everything_once(
     assert (raised, world.values(out)) == ([], ["00", "01"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", [SendStep.TAKEN, SendStep.PRODUCED])
 def test_a_relay_goes_on_after_its_broker_was_killed_and_sends_everything_once(
     broker: KafkaBroker, world: World, step: SendStep
@@ -161,6 +163,7 @@ def test_a_relay_goes_on_after_its_broker_was_killed_and_sends_everything_once(
     assert (raised, world.values(out)) == ([], ["00", "01"])
 
 
+@pytest.mark.full
 def test_a_relay_whose_group_has_given_it_up_goes_back_and_sends_everything_once(
     world: World, reports: Callable[[str], bool]
 ) -> None:
@@ -184,6 +187,7 @@ def test_a_relay_whose_group_has_given_it_up_goes_back_and_sends_everything_once
     assert reports(f"relay {world.name}-relay: ")
 
 
+@pytest.mark.full
 def test_a_topic_that_is_created_while_a_member_waits_is_read(
     world: World, reports: Callable[[str], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +207,7 @@ def test_a_topic_that_is_created_while_a_member_waits_is_read(
     assert (raised, seen) == ([], [b"x"])
 
 
+@pytest.mark.full
 def test_a_topic_that_stays_away_is_refused_with_what_to_do(
     world: World, reports: Callable[[str], bool]
 ) -> None:

@@ -145,6 +145,7 @@ def test_several_writers_keep_the_invariants(dsn: str, workload: Workload) -> No
     assert counts.changes > counts.committed
 
 
+@pytest.mark.full
 def test_writers_survive_a_killed_database_and_execute_each_transaction_once(
     dsn: str, stack: DevStack
 ) -> None:

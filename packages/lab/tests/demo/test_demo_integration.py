@@ -229,6 +229,7 @@ def test_the_writers_keep_the_invariant_in_postgresql(source: Source) -> None:
         assert broken_orders(connection) == []
 
 
+@pytest.mark.full
 def test_a_right_output_is_found_to_be_right(source: Source) -> None:
     ReferencePipeline(source.bootstrap, "right").write()
     certificate = source.judge("right")
@@ -239,6 +240,7 @@ def test_a_right_output_is_found_to_be_right(source: Source) -> None:
     assert count_orders(source.dsn) == certificate.documents > 100
 
 
+@pytest.mark.full
 def test_an_output_with_torn_documents_is_found_to_be_wrong(source: Source) -> None:
     def without_last_line(document: Document) -> Document:
         return {**document, "lines": document["lines"][:-1]}

@@ -224,6 +224,7 @@ ONE_LIST = "(SELECT list(t.id ORDER BY t.id) AS l, count(*) AS n FROM t)"
 """Of one row, also where `t` has none; computed from all rows of `t`."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sql",
     [

@@ -79,6 +79,7 @@ def cut_at(broker: KafkaBroker, prefix: str, filled: Filled) -> Cut:
         log.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [name if name == "orders" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(WORKLOADS)],

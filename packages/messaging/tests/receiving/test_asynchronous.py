@@ -85,6 +85,7 @@ async def insert(world: World, connection: Any, number: int) -> None:
         await connection.execute(f"INSERT INTO {world.table} VALUES ($1)", number)  # noqa: S608
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 @pytest.mark.parametrize("kind", ["table", "filtered", "bloom"])
 def test_each_message_has_its_effect_once(world: World, driver: str, kind: str) -> None:

@@ -23,6 +23,7 @@ def world(broker: KafkaBroker, server: PostgresServer, way: Way | Twin | None) -
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "way",
     [
@@ -42,6 +43,7 @@ def test_a_member_that_is_killed_at_each_step_in_turn_does_everything_once(
     assert made.judge() == RIGHT
 
 
+@pytest.mark.full
 def test_without_an_inbox_the_same_crash_repeats_effects(
     kafka_broker: KafkaBroker, postgres_server: PostgresServer
 ) -> None:
@@ -49,6 +51,7 @@ def test_without_an_inbox_the_same_crash_repeats_effects(
     assert suffer_and_finish(point, Servers(postgres_server, kafka_broker)).repeated > 0
 
 
+@pytest.mark.full
 def test_with_keys_in_another_transaction_than_effects_the_same_crash_loses_effects(
     kafka_broker: KafkaBroker, postgres_server: PostgresServer
 ) -> None:

@@ -82,6 +82,7 @@ def test_payments_are_booked_once(kafka_broker: KafkaBroker, topic: str, databas
         assert answers == [b'{"payment": 7, "balance": 40}'] * 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["filtered", "filters_alone"])
 def test_clicks_are_counted_once(kafka_broker: KafkaBroker, topic: str, database: str, kind: str) -> None:
     module = example("receive_with_filters")

@@ -41,5 +41,6 @@ def test_without_an_inbox_they_repeat(servers: Servers) -> None:
     assert found.repeated > 0
 
 
+@pytest.mark.full
 def test_a_few_deaths_neither_lose_nor_repeat(servers: Servers) -> None:
     assert receive_through_deaths(Way.TABLE, servers, kills=4, seed=SEED) == RIGHT

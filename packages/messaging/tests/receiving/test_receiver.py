@@ -63,6 +63,7 @@ def running(server: S) -> Iterator[S]:
 DATABASE_STEPS = [ReceiverStep.RECEIVED, ReceiverStep.HANDLED, ReceiverStep.COMMITTED]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("way", "step"),
     [
@@ -101,6 +102,7 @@ def test_a_broker_that_is_killed_costs_nothing_but_time(
     assert suffer_and_finish(ReceivePoint(way, step, Fault.BROKER_KILLED), Servers(server, broker)) == RIGHT
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("way", "step"),
     [
@@ -121,6 +123,7 @@ def test_a_member_that_was_stopped_and_has_lost_its_partitions_repeats_nothing(
     assert suffer_and_finish(ReceivePoint(way, step, Fault.OVERTAKEN), Servers(server, broker)) == RIGHT
 
 
+@pytest.mark.full
 def test_without_the_comparison_of_positions_it_repeats_effects(
     broker: KafkaBroker, server: PostgresServer
 ) -> None:
@@ -181,6 +184,7 @@ def wait_until_gone(server: PostgresServer, backend: int) -> None:
             pause.wait(0.01)
 
 
+@pytest.mark.full
 def test_an_error_of_the_service_gives_the_kafka_transaction_up(
     broker: KafkaBroker, server: PostgresServer
 ) -> None:
@@ -203,6 +207,7 @@ def test_an_error_of_the_service_gives_the_kafka_transaction_up(
     assert world.judge() == RIGHT
 
 
+@pytest.mark.full
 def test_members_share_the_partitions_and_give_them_away_in_order(
     broker: KafkaBroker, server: PostgresServer
 ) -> None:
@@ -272,6 +277,7 @@ def test_a_way_to_assign_partitions_one_by_one_is_refused(
         receiver(world.settings)
 
 
+@pytest.mark.full
 def test_a_topic_that_does_not_exist_is_named(broker: KafkaBroker, server: PostgresServer) -> None:
     world = World(broker.bootstrap, server.dsn(), Way.TABLE)
     with (
@@ -287,6 +293,7 @@ def test_a_topic_that_does_not_exist_is_named(broker: KafkaBroker, server: Postg
         receiving.run(lambda connection, message: None)
 
 
+@pytest.mark.full
 def test_records_that_were_deleted_before_they_were_read_are_named(
     broker: KafkaBroker, server: PostgresServer
 ) -> None:
@@ -307,6 +314,7 @@ def test_records_that_were_deleted_before_they_were_read_are_named(
         receiving.run(effects.handle)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("latest", [True, False])
 def test_a_group_without_positions_begins_where_it_is_told_to(
     broker: KafkaBroker, server: PostgresServer, latest: bool

@@ -66,6 +66,7 @@ def test_both_sides_commit_or_the_error_of_the_business_undoes_both(world: World
     assert world.waiting == (2 if way == "proven" else 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("way", "step"),
     [

@@ -90,6 +90,7 @@ def test_messages_get_to_their_topics_in_commit_order_with_headers(world: World,
     assert header_of(first.headers(), HEADER_MESSAGE) == f"{TABLE}/1/1795581463150517"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", [SendStep.TAKEN, SendStep.PRODUCED, SendStep.KAFKA_COMMITTED])
 def test_a_death_repeats_and_loses_nothing(world: World, log: Log, step: SendStep) -> None:
     log.commit("a", "b")
@@ -144,6 +145,7 @@ def test_a_row_that_is_no_message_is_named_with_its_place(world: World, log: Log
     assert world.values() == []
 
 
+@pytest.mark.full
 def test_a_topic_that_is_not_there_is_named_and_nothing_is_passed_over(world: World, log: Log) -> None:
     log.commit("a", "b", topic=f"{world.name}.later")
     stop = threading.Event()

@@ -11,6 +11,7 @@ from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", list(crash_points()), ids=str)
 def test_a_death_costs_what_the_way_says_and_nothing_else(
     point: CrashPoint, postgres_server: PostgresServer, kafka_broker: KafkaBroker

@@ -39,6 +39,7 @@ def servers(dev_stack: Callable[..., DevStack]) -> Servers:
     return Servers(stack.postgres, stack.kafka)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", cases())
 def test_a_fault_costs_nothing_but_what_the_way_says(servers: Servers, point: FaultPoint) -> None:
     verdict = suffer_and_go_on(point, servers)

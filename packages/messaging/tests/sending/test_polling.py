@@ -187,6 +187,7 @@ def test_a_row_that_another_transaction_has_locked_is_not_waited_for(world: Worl
     assert world.values() == ["free", "held"]
 
 
+@pytest.mark.full
 def test_a_refused_message_holds_up_its_lane_and_no_other(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -80,6 +80,7 @@ def test_the_next_transaction_decides_about_what_a_death_has_left(
     assert (world.numbers, world.values(), left(world)) == (expected, [str(n) for n in expected], [])
 
 
+@pytest.mark.full
 @STEPS
 def test_an_operator_decides_as_the_topic_shows(world: World, step: SendStep, outcome: Outcome) -> None:
     gid = _die(world, step)

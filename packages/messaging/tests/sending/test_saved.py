@@ -101,6 +101,7 @@ def test_a_sender_looks_for_kafka_only_now_and_then(world: World) -> None:
     assert (looks, world.numbers) == (1, [0, 1, 2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
@@ -132,6 +133,7 @@ def test_what_a_service_has_sent_whose_clock_is_behind_is_not_sent_again(world: 
     assert (world.values(), world.waiting) == (["1"], 0)
 
 
+@pytest.mark.full
 def test_messages_of_a_table_that_was_made_anew_are_not_taken_for_old_ones(world: World) -> None:
     with saved(world) as sender:
         do(world, sender, 1)
@@ -144,6 +146,7 @@ def test_messages_of_a_table_that_was_made_anew_are_not_taken_for_old_ones(world
     assert world.values() == ["1", "2"]
 
 
+@pytest.mark.full
 def test_recovery_waits_for_transactions_of_others_that_stand_open(world: World) -> None:
     """Behind one nobody can read, so nobody can tell whether a message is there."""
     other = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"{world.name}-other"})
@@ -248,6 +251,7 @@ def test_rows_of_other_senders_are_left_alone(world: World) -> None:
     assert (world.values(), world.waiting) == (["1"], 2)
 
 
+@pytest.mark.full
 def test_a_listener_removes_what_the_topic_holds_and_passes_over_the_records_of_others(world: World) -> None:
     with ProvenSender(world.kafka, world.outbox, world.name, settings=AT_ONCE) as sender:
         for number in range(5):

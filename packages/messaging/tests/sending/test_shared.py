@@ -92,6 +92,7 @@ def test_tasks_that_share_a_sender_are_refused_and_lose_nothing(world: World, wa
     assert difference(world) == ([], [], [])
 
 
+@pytest.mark.full
 @EVERY_WAY
 def test_tasks_that_share_a_pool_lose_and_repeat_nothing(world: World, way: str) -> None:
     async def work() -> None:
@@ -125,6 +126,7 @@ def test_threads_that_share_a_pool_lose_and_repeat_nothing(world: World) -> None
     assert difference(world) == ([], [], [])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("way", "step", "is_done"),
     [

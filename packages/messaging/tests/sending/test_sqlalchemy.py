@@ -145,6 +145,7 @@ def test_an_outbox_and_an_inbox_write_in_the_asynchronous_session_s_transaction(
     assert (numbers(world), world.waiting) == ([1], 1)
 
 
+@pytest.mark.full
 @DRIVERS
 @pytest.mark.parametrize("way", ["chained", "saved", "prepared"])
 def test_a_sender_commits_what_the_asynchronous_session_has_changed(

@@ -143,6 +143,7 @@ def test_two_reads_in_one_query_are_refused_since_they_may_be_at_different_commi
         query.awaitTermination()
 
 
+@pytest.mark.full
 def test_typed_rows_of_a_connector_that_nobody_knows_are_refused(spark: SparkSession, shop: Any) -> None:
     shop.version = "3.6.0.Final"
     shop.new_order(1, "1.10")

@@ -93,6 +93,7 @@ def test_the_function_per_key_example(
     assert visible(shop.bootstrap, topic) == {1: invoice, 3: {**invoice, "lines": 1, "amount": "5.00"}}
 
 
+@pytest.mark.full
 def test_the_views_example(spark: SparkSession, shop: Any, example: Example, tmp_path: Path) -> None:
     views = example("views_from_python")
     pipeline = views.customers_pipeline(source=shop.source, schema=shop.schema)
@@ -189,6 +190,7 @@ def test_a_batch_that_is_repeated_is_exactly_as_it_was(
     assert {each["customer"]: each["amount"] for each in sums} == {"ada": "8.00", "bob": "7.00"}
 
 
+@pytest.mark.full
 def test_views_agree_in_every_batch_and_rows_are_the_documents(
     spark: SparkSession, shop: Any, tmp_path: Path
 ) -> None:
@@ -283,6 +285,7 @@ def test_one_checkpoint_has_one_run_at_a_time(spark: SparkSession, shop: Any, tm
         )
 
 
+@pytest.mark.full
 def test_a_run_that_is_stopped_leaves_the_jobs_of_others_alone(
     spark: SparkSession, shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +306,7 @@ def test_a_run_that_is_stopped_leaves_the_jobs_of_others_alone(
     assert effects.batches == [], "the function has returned, so its batch is done"
 
 
+@pytest.mark.full
 def test_pipelines_run_in_the_session_that_they_are_given(
     spark: SparkSession, shop: Any, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.full
 def test_values_of_every_type_come_back_as_they_were(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

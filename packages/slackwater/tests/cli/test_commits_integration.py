@@ -146,6 +146,7 @@ def test_the_command_says_which_commit_holds_a_record_and_where_a_commit_begins(
     assert f"{topic}/0  begins at offset {third.first_offset}" in told
 
 
+@pytest.mark.full
 def test_the_plain_example_reads_every_transaction_whole(written: Written) -> None:
     arguments = [sys.executable, str(EXAMPLE), written.bootstrap, f"{written.topics[0]}.commits"]
     ran = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -102,6 +102,7 @@ def rights(admin: AdminClient, folder: Path) -> Iterator[list[Right]]:
     revoke(admin, found)
 
 
+@pytest.mark.full
 def test_each_right_that_is_missing_is_named_and_no_other(
     admin: AdminClient, kafka: KafkaSettings, rights: list[Right]
 ) -> None:

@@ -190,6 +190,7 @@ def example() -> ModuleType:
     return module
 
 
+@pytest.mark.full
 def test_the_plain_example_waits_for_documents_whose_marker_is_on_its_way(
     stack: LabStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

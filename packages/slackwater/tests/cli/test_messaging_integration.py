@@ -48,6 +48,7 @@ def die(world: World, name: str, step: SendStep, number: int) -> None:
             do()
 
 
+@pytest.mark.full
 def test_transactions_in_doubt_are_shown_and_decided(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +95,7 @@ def test_nothing_in_doubt_is_said_so(world: World, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "no transaction is prepared\n"
 
 
+@pytest.mark.full
 def test_an_audit_names_what_is_lost_and_late(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     now = SystemClock().now()
     world.connection.execute(f"CREATE TABLE {world.name}_paid (id text, paid_at timestamptz)".encode())
@@ -151,6 +153,7 @@ def is_ours(line: str) -> bool:
     return not line.startswith("%") or f"{NOWHERE}/" in line
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", AWAY)
 def test_a_kafka_that_is_away_is_one_line_with_what_to_do(
     world: World, words: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

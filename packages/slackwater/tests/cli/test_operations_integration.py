@@ -168,6 +168,7 @@ def commit_without_a_row(source: SyntheticSource, xid: int) -> str:
     return str(xid * 100 + 2)
 
 
+@pytest.mark.full
 def test_missing_rows_are_found_explained_and_skipped_while_another_source_goes_on(
     make_source: Callable[[], SyntheticSource], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +216,7 @@ def test_missing_rows_are_found_explained_and_skipped_while_another_source_goes_
         assert any(e.get("reason") == "lost" for e in sidecar.events())
 
 
+@pytest.mark.full
 def test_lsns_that_go_back_are_gone_on_from_on_a_new_timeline_by_decision(
     make_source: Callable[[], SyntheticSource], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +251,7 @@ def test_lsns_that_go_back_are_gone_on_from_on_a_new_timeline_by_decision(
         assert newest.end_offsets[f"{source.name}.{table}"][0] == source.offsets[table, 0]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_run_says_why_the_sidecar_publishes_no_further_cut(
     make_source: Callable[[], SyntheticSource], tmp_path: Path
@@ -399,6 +402,7 @@ class ControlPlane:
         return None if cut is None else str(cut["commit_lsn"])
 
 
+@pytest.mark.full
 def test_the_control_plane_says_what_the_doctor_says_and_decides_what_an_operator_asks(
     make_source: Callable[[], SyntheticSource], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -449,6 +453,7 @@ def control_process(sidecar: SidecarProcess) -> psutil.Process:
     return found
 
 
+@pytest.mark.full
 def test_a_control_plane_that_is_killed_comes_back_and_ends_with_its_sidecar(
     make_source: Callable[[], SyntheticSource], tmp_path: Path
 ) -> None:

@@ -132,6 +132,7 @@ def world(
         yield World(request.param, f"p{uuid.uuid4().hex[:10]}", tmp_path, servers, log)
 
 
+@pytest.mark.full
 def test_a_pipeline_starts_over_with_nothing_left_of_what_it_has_shown(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

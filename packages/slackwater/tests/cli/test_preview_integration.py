@@ -40,6 +40,7 @@ def wait_for_cuts(stack: DevStack) -> None:
     pytest.fail("the sidecar has made no topic of cuts")
 
 
+@pytest.mark.full
 def test_a_running_source_is_shown_and_nothing_is_published(
     dev_stack: Callable[..., DevStack], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,7 @@ def running(bootstrap: str, *pipelines: PublishingPipeline) -> Iterator[None]:
             holder.close()
 
 
+@pytest.mark.full
 def test_a_lease_is_taken_listed_read_renewed_and_ended(
     world: World, kafka_broker: KafkaBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_readers_of_tables_are_switched_and_told_so(
         assert capsys.readouterr().out == told
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["kafka", "delta"])
 def test_readers_of_topics_and_lakes_are_switched_and_read_what_they_were_switched_to(
     kind: str, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -114,6 +115,7 @@ def test_readers_of_topics_and_lakes_are_switched_and_read_what_they_were_switch
         assert [(each["pipeline"], each["read_by"]) for each in found] == [(base, []), (f"{base}.v2", [told])]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", OUTPUT_OF_KIND)
 def test_a_revision_that_nobody_reads_is_removed_and_no_other(
     kind: str, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -157,6 +159,7 @@ def test_a_revision_that_nobody_reads_is_removed_and_no_other(
         assert main.run([*config, "pipeline", "delete", f"other{base}"]) == 1, "others stay"
 
 
+@pytest.mark.full
 def test_the_pipelines_of_a_chain_are_switched_one_after_the_other(
     servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,7 @@ NEVER_ANSWERS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("server", "command"), NEVER_ANSWERS, ids=lambda value: str(value)[:40])
 def test_it_ends_while_a_server_does_not_answer(
     kafka_broker: "KafkaBroker", mute: Mute, tmp_path: Path, server: str, command: Sequence[str]
@@ -134,6 +135,7 @@ def test_it_ends_while_a_server_does_not_answer(
         assert program.terminate(PATIENCE) in ENDED_IN_ORDER, program.output()
 
 
+@pytest.mark.full
 def test_a_run_ends_while_the_store_of_its_checkpoint_does_not_answer(
     kafka_broker: "KafkaBroker", mute: Mute, tmp_path: Path
 ) -> None:
@@ -168,6 +170,7 @@ ANSWERS_NO_MORE = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("command", "says"), ANSWERS_NO_MORE, ids=lambda value: str(value)[:40])
 def test_it_ends_while_kafka_answers_no_more(
     kafka_broker: "KafkaBroker", tmp_path: Path, command: Sequence[str], says: str

@@ -93,6 +93,7 @@ def test_what_holds_readers_back_is_shown_with_its_writer(
     assert f"pipeline {pipeline.name}" in shown
 
 
+@pytest.mark.full
 def test_the_transaction_of_a_run_that_is_gone_is_aborted(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +103,7 @@ def test_the_transaction_of_a_run_that_is_gone_is_aborted(
     assert main.run(pipeline.command("list")) == 0
 
 
+@pytest.mark.full
 def test_the_transaction_of_somebody_else_is_named_and_left_alone(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:

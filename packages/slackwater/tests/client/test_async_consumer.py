@@ -629,6 +629,7 @@ def test_lanes_that_others_had_meanwhile_are_read_from_where_those_came_to(memor
     assert memory.is_idle(member)
 
 
+@pytest.mark.full
 def test_members_come_and_go_while_handlers_await_and_no_transaction_comes_twice(world: World) -> None:
     """Fails when lanes are not held: the member that takes them over begins with the transaction in hand."""
 
@@ -714,6 +715,7 @@ def test_a_group_does_not_wait_for_a_handler_for_ever(kafka: World) -> None:
     asyncio.run(asyncio.wait_for(act(), SECONDS))
 
 
+@pytest.mark.full
 @pytest.mark.integration
 def test_a_handler_may_await_for_longer_than_the_poll_interval(kafka: World) -> None:
     """Beside it a synchronous consumer that does not come back in time loses its place in its group."""

@@ -64,6 +64,7 @@ def test_transactions_come_whole_and_in_commit_order_with_their_lsns(world: Worl
     assert world.is_idle(consumer)
 
 
+@pytest.mark.full
 def test_nothing_comes_before_a_cut_says_that_it_is_complete(world: World) -> None:
     source = world.changes(TABLES)
     changes = an_order(1, 3)

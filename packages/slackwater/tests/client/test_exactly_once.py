@@ -134,6 +134,7 @@ def commit_id(number: int) -> str:
 EXPECTED = [(commit_id(number), f"{number}.{n}") for number in range(1, COMMITS + 1) for n in range(3)]
 
 
+@pytest.mark.full
 def test_an_effect_is_there_once_wherever_the_process_is_killed(example: Example) -> None:
     for step in STEPS:
         example.dies(step, count=2)
@@ -149,6 +150,7 @@ def test_without_one_transaction_an_effect_is_repeated(example: Example) -> None
     assert set(found) == set(EXPECTED)
 
 
+@pytest.mark.full
 def test_a_member_that_was_away_for_too_long_cannot_repeat_an_effect(example: Example) -> None:
     """Seen to fail without the last line of ``STORE``, and with offsets that are sent without a member."""
     bootstrap, topic, group, *_ = example.arguments

@@ -32,6 +32,7 @@ def poll_for_ever(member: Member) -> NoReturn:
         member.poll(0.1)
 
 
+@pytest.mark.full
 def test_a_topic_that_stays_absent_is_an_error(kafka_broker: KafkaBroker, topic: str) -> None:
     member = member_of(kafka_broker, topic)
     with pytest.raises(StateError, match=f"topic {topic} does not exist"):

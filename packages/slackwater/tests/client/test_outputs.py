@@ -77,6 +77,7 @@ def test_topics_that_are_not_asked_for_are_left_out(world: World) -> None:
     assert [contents(t) for t in found] == [expected(1)[:1], expected(2)[:1]]
 
 
+@pytest.mark.full
 def test_an_idle_source_yields_nothing_and_does_not_end(world: World) -> None:
     output = world.output(orders=2, lines=2)
     consumer = world.consumer(inputs(output))
@@ -158,6 +159,7 @@ def test_what_of_a_streamed_transaction_is_not_iterated_is_passed_over(world: Wo
     assert contents(small) == expected(2)
 
 
+@pytest.mark.full
 def test_a_consumer_goes_to_a_commit_or_a_time(world: World) -> None:
     output = world.output(orders=2, lines=2)
     for number in range(1, 10):

@@ -218,6 +218,7 @@ def test_a_transaction_that_is_larger_than_the_memory_is_written(
     assert len(visible(kafka, source, 1)) == 5000
 
 
+@pytest.mark.full
 def test_a_consumer_that_was_thrown_out_of_its_group_commits_nothing(
     source: str, kafka_broker: KafkaBroker
 ) -> None:
@@ -262,6 +263,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabBroker]:
         yield server
 
 
+@pytest.mark.full
 def test_rights_that_are_missing_are_named_one_after_the_other(guarded: LabBroker, source: str) -> None:
     kafka = KafkaSettings(
         guarded.bootstrap_for("users"),

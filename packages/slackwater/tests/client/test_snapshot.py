@@ -87,6 +87,7 @@ def some_changes(rng: random.Random) -> list[Change]:
     return [(view, key, rng.choice([None, rng.randrange(100)])) for view, key in picked]
 
 
+@pytest.mark.full
 def test_views_are_read_as_of_every_commit_that_was_published(world: World, open_output: Open) -> None:
     rng = random.Random(11)
     pipeline = ViewWriter(world, "one", "two")
@@ -137,6 +138,7 @@ def registration(pipeline: ViewWriter, output_source: str) -> PipelineRegistrati
     return replace(found, source=pipeline.source)
 
 
+@pytest.mark.full
 def test_pipelines_of_a_chain_are_read_together(world: World, open_output: Open) -> None:
     up, down = ViewWriter(world, "one"), ViewWriter(world, "two")
     down.source = f"{up.name}_prefix"

@@ -65,6 +65,7 @@ def at(lsn: int) -> CommitPosition:
     return CommitPosition(1, lsn)
 
 
+@pytest.mark.full
 def test_a_running_consumer_follows_a_switch_and_the_way_back_at_one_commit(world: World) -> None:
     revisions = Revisions(world)
     revisions.publish(1, 100, 200, 300)
@@ -111,6 +112,7 @@ def test_a_member_that_takes_over_knows_the_switch_that_the_other_one_followed(m
     assert seen(memory.read(waiting, 1)) == [(300, 2)]
 
 
+@pytest.mark.full
 def test_a_consumer_that_was_away_finishes_the_old_revision_first(world: World) -> None:
     revisions = Revisions(world)
     revisions.publish(1, 100, 200)
@@ -128,6 +130,7 @@ def test_a_consumer_that_was_away_finishes_the_old_revision_first(world: World) 
         assert world.is_idle(finished)
 
 
+@pytest.mark.full
 def test_a_group_that_begins_reads_the_revision_that_is_read_now(world: World) -> None:
     revisions = Revisions(world)
     revisions.publish(1, 100)
@@ -156,6 +159,7 @@ def test_batches_are_left_where_both_revisions_end_one(world: World) -> None:
     assert seen(world.read(consumer, 3)) == [(300, 1), (400, 2), (500, 2)]
 
 
+@pytest.mark.full
 def test_who_has_passed_the_commit_goes_over_at_the_next_common_end(world: World) -> None:
     revisions = Revisions(world, is_latest=True)
     revisions.publish(1, 100, 150)
@@ -291,6 +295,7 @@ def test_every_commit_is_processed_once_however_readers_are_switched(
     assert simulation.moves > 1
 
 
+@pytest.mark.full
 def test_views_are_read_from_the_revision_that_readers_were_switched_to(world: World) -> None:
     revisions = Revisions(world)
     revisions.publish(1, 100)
@@ -423,6 +428,7 @@ def test_without_a_switch_there_is_nothing_to_follow(world: World) -> None:
         world.consumer(revisions.inputs)
 
 
+@pytest.mark.full
 def test_going_to_a_commit_goes_there_in_the_revision_that_is_read(world: World) -> None:
     revisions = Revisions(world)
     revisions.publish(1, 100, 200, 300)

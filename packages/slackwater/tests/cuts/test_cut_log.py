@@ -191,6 +191,7 @@ def write(log: CutLog, source: str, request: pytest.FixtureRequest) -> Write:
     return append
 
 
+@pytest.mark.full
 def test_what_is_not_ours_is_passed_over_and_said_once(
     make_cut: MakeCut, log: CutLog, write: Write, source: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,6 +55,7 @@ def test_as_root_a_folder_that_postgres_cannot_reach_is_replaced_and_remembered(
     assert not elsewhere.exists()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stack_leaves_no_process_behind(
@@ -77,6 +78,7 @@ def test_a_stack_leaves_no_process_behind(
     wait_until(lambda: not any(backend.is_running() for backend in backends))
 
 
+@pytest.mark.full
 def test_servers_brought_up_outlive_the_process_and_go_down(open_folder: Path) -> None:
     subprocess.run([sys.executable, "-c", UP, str(open_folder)], check=True)
     try:

@@ -182,6 +182,7 @@ def in_any_order(batch: dict[int, list[Document]]) -> dict[int, list[Document]]:
     return {view: sorted(documents, key=repr) for view, documents in batch.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("every_commit", "buckets"), [(False, 5), (True, 1)])
 @pytest.mark.parametrize("name", NEW)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])

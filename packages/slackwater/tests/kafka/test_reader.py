@@ -132,6 +132,7 @@ def reader(broker: LabBroker) -> Iterator[TopicReader]:
         yield reader
 
 
+@pytest.mark.full
 @pytest.mark.integration
 def test_bounds_are_those_of_what_can_be_read(topic: Topic, reader: TopicReader) -> None:
     assert reader.bounds(topic.place) == (0, 0)
@@ -191,6 +192,7 @@ def test_new_records_are_followed_behind_an_open_transaction(topic: Topic, reade
     assert values([next(found), next(found)]) == [b"c", b"d"]
 
 
+@pytest.mark.full
 @pytest.mark.integration
 def test_the_newest_records_are_found_behind_others_and_gaps(topic: Topic, reader: TopicReader) -> None:
     assert reader.newest(topic.place) == []

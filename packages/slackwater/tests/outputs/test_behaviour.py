@@ -294,6 +294,7 @@ def test_every_document_becomes_visible_once_with_its_commit(
     assert output.versions() == expected(0, 1, 2)
 
 
+@pytest.mark.full
 def test_a_new_run_is_told_the_newest_visible_batch(output: Output, batches: list[DocumentBatch]) -> None:
     first = output.sink()
     assert first.open() is None
@@ -307,6 +308,7 @@ def test_a_new_run_is_told_the_newest_visible_batch(output: Output, batches: lis
     assert (found.batch_id, found.commit_lsn, found.query_id, found.state) == (1, 20, QUERY, "state 1")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", LATE_STEPS)
 def test_nothing_of_a_batch_is_visible_before_its_commit(
     output: Output, batches: list[DocumentBatch], step: SinkStep
@@ -318,6 +320,7 @@ def test_nothing_of_a_batch_is_visible_before_its_commit(
     assert [len(output.versions(view)) for view in (0, 1)] == [20, 2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", list(SinkStep))
 def test_a_crash_at_any_step_neither_loses_nor_repeats(
     output: Output, batches: list[DocumentBatch], step: SinkStep
@@ -377,6 +380,7 @@ def repeats(output: Output, sink: Sink, batch: DocumentBatch) -> bool:
     return len(output.versions()) == 30
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", LATE_STEPS)
 def test_a_run_that_was_overtaken_says_so_every_time_and_leaves_nothing(
     output: Output, batches: list[DocumentBatch], step: SinkStep
@@ -419,6 +423,7 @@ def test_a_second_checkpoint_under_one_name_is_refused(output: Output, batches: 
     other.close()
 
 
+@pytest.mark.full
 def test_a_checkpoint_that_is_older_than_the_output_is_refused(
     output: Output, batches: list[DocumentBatch]
 ) -> None:
@@ -428,6 +433,7 @@ def test_a_checkpoint_that_is_older_than_the_output_is_refused(
     assert output.versions() == expected(0, 1, 2)
 
 
+@pytest.mark.full
 @OF_LAKES
 @pytest.mark.parametrize("step", [SinkStep.PRODUCED, SinkStep.FLUSHED, SinkStep.PROGRESS])
 def test_the_rows_of_a_batch_that_was_lost_are_in_no_later_one(
@@ -445,6 +451,7 @@ def test_the_rows_of_a_batch_that_was_lost_are_in_no_later_one(
     assert [(row["id"], row["value"]) for row in output.rows("s.two")] == [("b", 0)]
 
 
+@pytest.mark.full
 @OF_LAKES
 def test_without_rolling_back_a_later_batch_shows_rows_of_a_lost_one(
     output: LakeOutput, batches: list[DocumentBatch], make_batch: MakeBatch
@@ -475,6 +482,7 @@ def read(document: tuple[int, bytes, bytes]) -> tuple[int, bytes, dict[str, Any]
 OF_SERVERS = pytest.mark.parametrize("output", ["kafka", "postgres"], indirect=True)
 
 
+@pytest.mark.full
 @OF_SERVERS
 def test_a_server_that_hangs_is_not_waited_for_without_end(
     output: KafkaOutput | PostgresOutput, batches: list[DocumentBatch]

@@ -78,6 +78,7 @@ LATE_STEPS = [pytest.param(step, marks=() if step in STEPS[-4:] else pytest.mark
 """Those from which everything is in Kafka are in CI; `make soak` has the others, too."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", LATE_STEPS)
 def test_a_crash_at_any_step_neither_loses_nor_repeats_an_event_or_an_end(
     settings: KafkaSinkSettings, topics: Topics, make_batch: MakeBatch, step: SinkStep
@@ -137,6 +138,7 @@ def test_commit_records_say_where_the_events_of_a_commit_are(
         assert events[partition, found.first_offset]["source"]["lsn"] == record.commit_lsn
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("emit", list(Emit))
 def test_documents_may_be_cloudevents(
     make_settings: Callable[..., KafkaSinkSettings], topics: Topics, make_batch: MakeBatch, emit: Emit

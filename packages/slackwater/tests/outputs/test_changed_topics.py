@@ -129,6 +129,7 @@ BETWEEN_RUNS: list[tuple[Damage, str]] = [
 ]
 
 
+@pytest.mark.full
 def test_topics_that_were_changed_between_two_runs_are_refused_until_they_are_accepted(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, broker: Broker
 ) -> None:
@@ -147,6 +148,7 @@ def test_topics_that_were_changed_between_two_runs_are_refused_until_they_are_ac
         assert [p.batch_id for p in topics.progress(settings)] == list(range(number + 1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", [delete_progress, delete_progress_and_commits])
 def test_an_output_that_outlived_its_progress_is_not_written_again(
     make_settings: MakeSettings,
@@ -239,6 +241,7 @@ DELETIONS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", [*DELETIONS, add_partitions, write_to_output])
 def test_a_topic_that_is_changed_while_a_run_writes_ends_the_run(
     make_settings: MakeSettings,
@@ -358,6 +361,7 @@ def test_a_run_that_was_overtaken_never_writes_again_and_disturbs_nobody(
     assert len(opened) == 1, "the newer run was disturbed"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", [SinkStep.COLLECTED, SinkStep.PRODUCED])
 def test_a_second_attempt_does_not_make_an_overtaken_run_take_over(
     make_settings: MakeSettings,

@@ -166,6 +166,7 @@ def test_without_transactions_a_batch_is_visible_in_parts(
     assert seen == [10], "the visibility tests cannot fail"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("emit", [Emit.TRANSACTIONS, pytest.param(Emit.LATEST, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", list(SinkStep))
 def test_a_crash_at_any_step_neither_loses_nor_repeats(
@@ -189,6 +190,7 @@ def test_without_transactions_a_crash_repeats_documents(
     assert len(values(topics, settings)) == 30, "the crash tests cannot fail"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lost", [CommitAnswerLost, CommitRequestLost])
 def test_an_undecided_commit_is_settled_by_a_new_producer(
     make_settings: MakeSettings,
@@ -357,6 +359,7 @@ def test_an_output_topic_with_other_partitions_is_refused(make_settings: MakeSet
         KafkaSink(replace(settings, outputs=(replace(settings.outputs[0], partitions=3),))).open()
 
 
+@pytest.mark.full
 def test_all_views_of_a_batch_become_visible_at_once(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
 ) -> None:

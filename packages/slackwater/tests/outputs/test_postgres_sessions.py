@@ -247,6 +247,7 @@ def test_of_two_runs_that_begin_a_pipeline_at_once_each_locks_its_row(
             asked(database, query, settings.pipeline)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_new", [True, False], ids=["of ledgers", "of tables"])
 def test_the_creation_waits_for_runs_that_begin_at_the_same_time(
     settings: PostgresSinkSettings, postgres_server: PostgresServer, database: Database, is_new: bool

@@ -99,6 +99,7 @@ def write(settings: KafkaSinkSettings, *batches: DocumentBatch) -> None:
         sink.close()
 
 
+@pytest.mark.full
 @pytest.mark.integration
 @pytest.mark.parametrize("emit", list(Emit))
 def test_a_document_above_the_limit_of_its_topic_is_named_with_the_ways_out(

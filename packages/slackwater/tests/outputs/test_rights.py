@@ -132,6 +132,7 @@ def resources(settings: KafkaSinkSettings) -> dict[str, tuple[ResourceType, str]
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("resource", "operation"),
     [
@@ -205,6 +206,7 @@ def test_topics_that_may_not_be_made_are_named(
     write(settings, make_batch(0))
 
 
+@pytest.mark.full
 def test_a_wrong_password_ends_the_run_and_is_not_told(settings: KafkaSinkSettings) -> None:
     options = {**settings.kafka.options, "sasl.password": "wrong-one"}
     wrong = replace(

@@ -95,6 +95,7 @@ def written(settings: KafkaSinkSettings, batches: list[DocumentBatch], **options
         sink.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("value", "total"), [(Format.AVRO, lambda d: str(d["total"])), (Format.JSON_SCHEMA, lambda d: d["total"])]
 )

@@ -302,6 +302,7 @@ def test_java_takes_spark_s_classes_from_a_real_archive(real: SparkHome, tmp_pat
     assert classes_from_archive(real, tmp_path) > 100
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_java_starts_without_a_real_archive_whose_bytes_have_changed(real: SparkHome, tmp_path: Path) -> None:
     """Java crashes when it is not told to verify."""

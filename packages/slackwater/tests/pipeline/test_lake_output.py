@@ -21,6 +21,7 @@ StartPipeline = Callable[..., Any]
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "step"),
     [

@@ -52,6 +52,7 @@ def test_the_output_is_the_view_of_the_database(
     assert sum(batch["events"] for batch in run.batches) == inventory.events
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batches", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path, batches: int
@@ -216,6 +217,7 @@ def spent(orders: Iterable[dict[str, Any]]) -> dict[str, tuple[int, Decimal]]:
     return found
 
 
+@pytest.mark.full
 def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
     inventory: Inventory, start_pipeline: StartPipeline
 ) -> None:
@@ -484,6 +486,7 @@ def await_shown(inventory: Inventory, run: Any, is_wanted: Callable[[PipelineNod
         assert not run.has_ended, run.last
 
 
+@pytest.mark.full
 def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ with starting_spark("orders", settings) as started:
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_driver_that_spark_submit_has_started_uses_its_jvm_and_its_settings(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.a defaults\nspark.b defaults\nspark.c defaults\n")
@@ -230,6 +231,7 @@ with starting_spark("orders", settings, spark_home(master, None, home)) as start
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_what_a_task_of_another_machine_logs_has_the_fields_of_all_records(tmp_path: Path) -> None:
     subprocess.run((sys.executable, "-c", WARNS), cwd=tmp_path, check=True)

@@ -70,6 +70,7 @@ def test_pulled_schema_is_ddl_that_postgres_accepts_and_gives_back(connection: "
         assert pull_schema(connection, list(reversed(WANTED)), keeps_generated=True) == pulled
 
 
+@pytest.mark.full
 @pytest.mark.integration
 def test_a_name_that_is_a_keyword_is_read_by_postgres_and_duckdb_as_it_is(
     connection: "psycopg.Connection",

@@ -118,6 +118,7 @@ def plane(servers: Servers, tmp_path: Path) -> Iterator[Plane]:
         yield found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("kind", ["kafka", "delta"])
 def test_readers_are_switched_once_whenever_it_is_killed(
@@ -151,6 +152,7 @@ def test_readers_are_switched_once_whenever_it_is_killed(
             assert revisions == [1 + number % 2 for number in range(rounds + 1)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_a_lease_is_ended_whenever_it_is_killed(rounds: int, plane: Plane, servers: Servers) -> None:
     rng, now_ms = random.Random(rounds), epoch_ms(SystemClock().now())

@@ -349,6 +349,7 @@ def test_the_overview_shows_what_hangs_together_and_that_nobody_is_late(
     assert "3 sources, 4 pipelines (4 running), 4 views" in page.text
 
 
+@pytest.mark.full
 def test_a_pipeline_that_stalls_is_named_with_all_that_waits_for_it(
     open_page: Callable[..., Page], pytestconfig: pytest.Config
 ) -> None:
@@ -376,6 +377,7 @@ def test_a_pipeline_that_stalls_is_named_with_all_that_waits_for_it(
     page.sees(lambda: "Nothing is late." in page.text)
 
 
+@pytest.mark.full
 def test_every_page_is_shown_and_every_link_leads_somewhere(open_page: Callable[..., Page]) -> None:
     picture = chain()
     picture.ended["stock"] = RunEnd(ended_ms=now_ms(), failure="QueryFailedError: no disk")
@@ -442,6 +444,7 @@ def test_how_late_a_pipeline_was_is_drawn_and_said_in_words(open_page: Callable[
     page.sees(lambda: page.find(".course polyline"))
 
 
+@pytest.mark.full
 def test_revisions_of_a_pipeline_are_shown_with_who_reads_them(open_page: Callable[..., Page]) -> None:
     first = registration("shop", "inv", base_name="shop")
     second = registration("shop.v2", "inv", base_name="shop", revision=2)
@@ -454,6 +457,7 @@ def test_revisions_of_a_pipeline_are_shown_with_who_reads_them(open_page: Callab
     page.sees(lambda: page.find("section[aria-label=Revisions]"))
 
 
+@pytest.mark.full
 def test_names_and_errors_are_text_whatever_they_hold(open_page: Callable[..., Page]) -> None:
     picture = LivePicture(registration(HOSTILE, HOSTILE, owner=HOSTILE, host=HOSTILE))
     picture.ended[HOSTILE] = RunEnd(ended_ms=now_ms(), failure=HOSTILE)
@@ -538,6 +542,7 @@ def test_a_token_is_asked_for_and_stays_in_the_tab(open_page: Callable[..., Page
     page.sees(lambda: page.find(".graph a"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_stand_out_from_their_ground_in_both_schemes(
     open_page: Callable[..., Page], scheme: str

@@ -83,6 +83,7 @@ def test_a_span_is_read_exactly(make_topic: MakeTopic) -> None:
     assert topic.read(topic.span(0, 10, 60)) == {0: numbers(10, 60)}
 
 
+@pytest.mark.full
 def test_spans_of_several_partitions_are_read_side_by_side(make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     for partition in range(3):
@@ -129,6 +130,7 @@ def test_aborted_records_are_passed(make_topic: MakeTopic) -> None:
     assert topic.read(topic.span(0, 0, 503)) == {0: ["first", "last"]}
 
 
+@pytest.mark.full
 def test_an_unfinished_transaction_is_reported_with_its_place(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     topic.write(0, ["first"])

@@ -195,6 +195,7 @@ def assert_whole(run: Run, database: Database) -> None:
         done = max(counts)
 
 
+@pytest.mark.full
 def test_batches_hold_whole_transactions_in_the_limit_at_cuts(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
@@ -240,6 +241,7 @@ def test_snapshot_rows_come_with_the_lsn_of_the_snapshot(
     assert [(r.op, r.commit_lsn, r.xid, r.order_in_transaction) for r in rows] == [("r", 500, None, None)] * 6
 
 
+@pytest.mark.full
 def test_a_restarted_query_goes_on_where_it_was(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
@@ -253,6 +255,7 @@ def test_a_restarted_query_goes_on_where_it_was(
     assert changes_of(query.run().rows) == {2 * LSN_STEP: 3}
 
 
+@pytest.mark.full
 def test_a_planned_batch_is_replayed_with_redis_gone(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
@@ -287,6 +290,7 @@ def test_a_query_works_without_redis(spark: SparkSession, database: Database, tm
     assert len(away.run().rows) == 4
 
 
+@pytest.mark.full
 def test_parallel_tasks_read_the_same_rows(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     for _ in range(50):
         database.transaction(lines=9)
@@ -298,6 +302,7 @@ def test_parallel_tasks_read_the_same_rows(spark: SparkSession, database: Databa
     assert_whole(four, database)
 
 
+@pytest.mark.full
 def test_repeated_rows_are_read_once(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     """The connector repeats a whole transaction, first before and then after the cut that ends it."""
     lsn = database.transaction(lines=2)
@@ -323,6 +328,7 @@ def test_everything_up_to_the_newest_cut_can_be_read_at_once(
     assert changes_of(query.read()) == database.changes
 
 
+@pytest.mark.full
 def test_bad_input_stops_the_query_with_its_place_and_loses_nothing(
     spark: SparkSession, database: Database, tmp_path: Path
 ) -> None:
