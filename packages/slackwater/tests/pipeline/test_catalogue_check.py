@@ -37,6 +37,7 @@ def database(postgres_server: "PostgresServer") -> "Iterator[psycopg.Connection]
         connection.execute(b"CREATE SCHEMA checked;" + TABLES.encode() + ROWS.encode())
         connection.execute("CREATE PUBLICATION slackwater_checked FOR ALL TABLES")
         yield connection
+        connection.execute("DROP PUBLICATION slackwater_checked")
 
 
 def checks(database: "psycopg.Connection", folder: Path, table: str = "checked.t") -> CatalogueCheck:
