@@ -62,7 +62,8 @@ def world(postgres_server: PostgresServer, kafka_broker: KafkaBroker) -> Iterato
         f"ALTER ROLE {name}_app SET synchronous_commit = off",
         f"CREATE TABLE {name}_notes (id serial PRIMARY KEY, setting text)",
         f"CREATE FUNCTION {name}_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-        f"INSERT INTO {name}_notes (setting) SELECT current_setting('synchronous_commit'); RETURN NULL; END $$",
+        f"INSERT INTO {name}_notes (setting) SELECT current_setting('synchronous_commit'); "
+        "RETURN NULL; END $$",
     ):
         made.connection.execute(statement.encode())
     yield made

@@ -71,6 +71,10 @@ class Changes:
     """Whether frames are streams. Otherwise they end at the newest cut at the time of their evaluation."""
     spark_options: Mapping[str, str] = field(repr=False)
     """The options of ``format("slackwater")``; they may contain secrets."""
+    _proofs: dict[tuple[str, bool], FormProof] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What proves the forms of each table's values, by whether tasks see who wrote them."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -151,7 +155,10 @@ class Changes:
         return typed
 
     def _proven(self, typed: TypedTable, *, sees_writers: bool) -> TypedTable:
-        match prove_forms(self.options, typed.table, sees_writers=sees_writers):
+        asked = typed.table.full_name, sees_writers
+        if asked not in self._proofs:  # a batch does not ask servers again
+            self._proofs[asked] = prove_forms(self.options, typed.table, sees_writers=sees_writers)
+        match self._proofs[asked]:
             case FormProof.VALUES:
                 return replace(typed, table=in_unknown_forms(typed.table))
             case FormProof.WRITER:
