@@ -43,3 +43,18 @@ def test_a_time_has_two_texts(of_postgresql: str, of_document: str) -> None:
     read = {each.name: each.read for each in TYPES}["timestamptz"]
     assert read(of_postgresql) == read(of_document)
     assert read(of_postgresql) != read("2026-11-20")
+
+
+@pytest.mark.parametrize(
+    ("name", "of_document", "of_postgresql"),
+    [
+        ("numeric[]", ["0.000000000000000000", "-0.000010000000000000", None], [0, -1e-05, None]),
+        ("double precision[]", [-0.0, 1e300], [0, 1e300]),
+        ("integer[]", [0, 7], [0, 7]),
+    ],
+)
+def test_a_number_has_two_texts_in_an_array_too(
+    name: str, of_document: list[object], of_postgresql: list[object]
+) -> None:
+    read = {each.name: each.read for each in TYPES}[name]
+    assert read(of_document) == read(of_postgresql) != read([7, 1, 1])

@@ -83,7 +83,7 @@ def _bytes(value: Any) -> object:
 
 def _array(read: Read) -> Read:
     """Reads an array; PostgreSQL's JSON has no -0, so that of an array is not told from 0."""
-    return lambda value: None if value is None else [0 if each == 0 else read(each) for each in value]
+    return lambda value: None if value is None else [read(0 if each == 0 else each) for each in value]
 
 
 def _large(random: Random) -> str:
