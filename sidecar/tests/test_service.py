@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from slackwater.cdc import EndOffsets, Frontier
-from slackwater.control.health import AWAY_AFTER
+from slackwater.control.health import SIDECAR_AWAY_AFTER
 from slackwater.cuts import FrontierState, FrontierStatus, TopicUnavailableError
 from slackwater.protocol import (
     AheadMarkers,
@@ -833,4 +833,4 @@ def test_a_sidecar_reports_also_while_kafka_is_silent(
         world.sidecar.turn()
     gaps = [later - earlier for earlier, later in pairwise(reports)]
     written_late = [gap + age / 1000 for gap, age in zip(gaps, ages, strict=False)]
-    assert max(written_late) < AWAY_AFTER.total_seconds()
+    assert max(written_late) < SIDECAR_AWAY_AFTER.total_seconds()

@@ -9,7 +9,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,8 +55,7 @@ CAUSES = {
 }
 """What the doctor says, in the words of the others."""
 
-Asked = Mapping[str, tuple[frozenset[str], float]]
-"""Who is named, and when the answer came, by place."""
+PLACES = ("connector check", "page", "status", "delay", "doctor")
 CHECKED = frozenset({"connector", "connect", "database", "kafka"})
 """Whom `connector check` asks."""
 _IN_WORDS = {
@@ -132,37 +131,36 @@ class Cluster:
         connection.close()
         return self.judged(text)
 
-    def ask(self) -> Asked:
-        """Asks at all places at once."""
-        commands = {name: (name, "--json") for name in ("status", "delay", "doctor")}
-        said = {name: self.asking.submit(_said, command) for name, command in commands.items()}
-        checked = self.asking.submit(_said, ("connector", "check", "--schema", "inventory"))
-        found = {"page": (self.on_the_page(), SystemClock().monotonic())}
-        for name, answer, judge in [
-            ("connector check", checked, self.checked),
-            *((name, answer, self.judged) for name, answer in said.items()),
-        ]:
-            text, at = answer.result()
-            found[name] = judge(text), at
-        return found
+    def ask(self, place: str) -> tuple[frozenset[str], float]:
+        """Returns who is named at a place, and when the answer came."""
+        if place == "page":
+            return self.on_the_page(), SystemClock().monotonic()
+        is_check = place == "connector check"
+        command = ("connector", "check", "--schema", "inventory") if is_check else (place, "--json")
+        text, at = self.asking.submit(_said, command).result()
+        return self.checked(text) if is_check else self.judged(text), at
 
     def wait_for(self, names: frozenset[str]) -> None:
-        """Waits until every place names exactly these; at no place anybody else may be named meanwhile."""
-        clock, pause = SystemClock(), threading.Event()
-        began, seconds = clock.monotonic(), NAMED_SECONDS if names else SECONDS
-        wanted = dict.fromkeys(("status", "delay", "doctor", "page"), names)
-        wanted |= {"connector check": names & CHECKED}
-        after: dict[str, float] = {}
-        while after.keys() != wanted.keys():
-            asked = self.ask()
-            for place, (found, at) in asked.items():
+        """Waits until every place names exactly these; at no place anybody else may be named meanwhile.
+
+        Each place is asked again and again by itself, so that a slow one does not make another one late.
+        """
+        began, seconds = SystemClock().monotonic(), NAMED_SECONDS if names else SECONDS
+        wanted = dict.fromkeys(PLACES, names) | {"connector check": names & CHECKED}
+
+        def wait_at(place: str) -> float:
+            while True:
+                found, at = self.ask(place)
                 if found == wanted[place]:
-                    after.setdefault(place, round(at - began, 1))
-                else:
-                    after.pop(place, None)
-                    self.ever.update((place, who) for who in found)
-            assert clock.monotonic() - began < seconds, (asked, self.evidence[-20:])
-            pause.wait(0.2)
+                    return round(at - began, 1)
+                self.ever.update((place, who) for who in found)
+                assert at - began < seconds, (place, found, self.evidence[-20:])
+                threading.Event().wait(0.2)
+
+        with ThreadPoolExecutor(len(PLACES)) as waiting:
+            after = dict(zip(PLACES, waiting.map(wait_at, PLACES), strict=True))
+            for place, (found, _) in zip(PLACES, waiting.map(self.ask, PLACES), strict=True):
+                assert found == wanted[place], (place, found, self.evidence[-20:])
         _log.info("%s named after seconds: %s", sorted(names), after)
 
     def incident(

@@ -25,7 +25,7 @@ MARKERS_INTERVAL = timedelta(milliseconds=50)
 _REST_FACTOR = 4
 """After a failure or repair, the store is left alone for this multiple of its duration."""
 _LONGEST_REST_SECONDS = 1.5
-"""The longest rest after a failure. Commands wait three seconds for a report when Redis is back."""
+"""The longest rest after a failure. Commands wait two and a half seconds for a report when Redis is back."""
 _FIRST_STEP = 8
 """How many offsets of the log are read back at first, then twice as many each time: cuts may be large."""
 _RESTORED_TRANSACTIONS = 100_000

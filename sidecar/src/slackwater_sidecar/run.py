@@ -35,8 +35,8 @@ STOP_WITHIN = timedelta(seconds=1.2)
 kill would leave it, which is harmless."""
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
-LOG_TIMEOUT = timedelta(seconds=3)
-"""A sidecar that is silent for seven seconds is blamed, and it has to report also while Kafka is silent."""
+LOG_TIMEOUT = timedelta(seconds=2)
+"""A sidecar that is silent for six seconds is blamed, and it has to report also while Kafka is silent."""
 _REDIS_TIMEOUT = timedelta(seconds=1)
 
 

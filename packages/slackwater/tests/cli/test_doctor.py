@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -650,3 +650,14 @@ def test_tables_without_a_snapshot_are_named() -> None:
     assert finding.cause is Cause.NO_SNAPSHOT
     assert "of inv.s.a: nothing of them is shown" in text(finding)
     assert "sidecar.complete_tables" in text(finding)
+
+
+def test_a_sidecar_that_is_missed_while_the_doctor_looks_is_named_by_this_look() -> None:
+    class Moving(Stepping):
+        def now(self) -> datetime:
+            return super().now() + timedelta(seconds=self.monotonic())
+
+    store, log = InMemoryMarkerStore(), InMemoryCutLog("inv")
+    store.put_cut(log.append([cut()])[0], status(FrontierState.RUNNING, ago_ms=5_400, detail=""))
+    found = examine(sources_of(store, log, Moving(0.5)))
+    assert Cause.NO_SIDECAR in {finding.cause for finding in diagnose(found)}

@@ -50,8 +50,8 @@ from slackwater.protocol import (
 from slackwater.settings.errors import unknown
 from slackwater.settings.model import Settings
 
-_SETTLES_WITHIN = timedelta(seconds=3)
-"""A sidecar reports every second, also to a Redis that has just started empty."""
+_SETTLES_WITHIN = timedelta(seconds=2.5)
+"""A sidecar reports every second, and leaves a Redis that was away alone for at most one and a half."""
 _LOOK_AGAIN_SECONDS = 0.2
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ OF_ONE_SOURCE = click.option("--source", metavar="NAME", help="Only this source 
 def settled(
     look: Callable[[], T], is_settled: Callable[[T], bool], clock: Clock, pause: Callable[[float], object]
 ) -> T:
-    """Looks until what is seen is settled, or for three seconds; returns what was seen last."""
+    """Looks until what is seen is settled, or for two and a half seconds; returns what was seen last."""
     deadline = clock.monotonic() + _SETTLES_WITHIN.total_seconds()
     while not is_settled(found := look()) and clock.monotonic() < deadline:
         pause(_LOOK_AGAIN_SECONDS)
@@ -70,7 +70,7 @@ def settled(
 
 
 def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
-    """Returns the newest report of a source's sidecar; None if there is none within three seconds.
+    """Returns the newest report of a source's sidecar; None if there is none in time.
 
     A restarted Redis is empty until the next report of a sidecar, and one that was silent has an old report.
     The sidecar is not at fault.

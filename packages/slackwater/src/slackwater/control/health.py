@@ -12,9 +12,10 @@ from enum import StrEnum
 from slackwater.control.topology import PipelineNode, PipelineState
 from slackwater.protocol import ConnectorReport, FrontierState, FrontierStatus, SlotReport
 
-AWAY_AFTER = timedelta(seconds=7)
-"""Sidecars report every second and runs every three, whatever they do; one that is silent for longer is
-blamed."""
+_AWAY_AFTER = timedelta(seconds=7)
+"""Runs report every three seconds, whatever they do; one that is silent for longer is blamed."""
+SIDECAR_AWAY_AFTER = timedelta(seconds=6)
+"""Sidecars report every second, and at most five and a half seconds late while a server is silent."""
 _SETTLES_WITHIN = timedelta(seconds=3)
 """A state that passes by itself, such as a restart, or one question without an answer, is nobody's fault."""
 _CONNECTS_AGAIN_WITHIN = timedelta(seconds=10)
@@ -118,7 +119,7 @@ def sidecar_absence(signs: SourceSigns, now_ms: int) -> str:
     where = f"sidecar {said.sidecar} of source {signs.source}"
     if said.state in (FrontierState.STOPPED, FrontierState.FAILED):
         return f"{where} has {said.state}{': ' if said.detail else ''}{said.detail}"
-    if now_ms - said.wall_ms > _ms(AWAY_AFTER):
+    if now_ms - said.wall_ms > _ms(SIDECAR_AWAY_AFTER):
         return f"{where} last reported {_seconds(now_ms - said.wall_ms)} ago"
     return ""
 
@@ -292,8 +293,8 @@ def fault_of_run(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int)
 def _is_silent(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int) -> bool:
     report = None if signs is None else signs.connector
     if report is None:
-        return now_ms - pipeline.heard_ms > _ms(AWAY_AFTER)
-    return not report.kafka_error and now_ms - max(pipeline.heard_ms, report.since_ms) > _ms(AWAY_AFTER)
+        return now_ms - pipeline.heard_ms > _ms(_AWAY_AFTER)
+    return not report.kafka_error and now_ms - max(pipeline.heard_ms, report.since_ms) > _ms(_AWAY_AFTER)
 
 
 def _has_lasted(report: ConnectorReport) -> bool:

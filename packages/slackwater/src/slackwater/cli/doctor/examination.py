@@ -212,10 +212,8 @@ def examine(sources: Sources) -> SourceFacts:
 
     A server that was silent is not asked again, so its silence is known within ten seconds.
     """
-    now_ms = epoch_ms(sources.clock.now())
-    facts = SourceFacts(
-        topics=sources.topics, evidence=sources.evidence, tables=sources.tables, now_ms=now_ms
-    )
+    topics, now_ms = sources.topics, epoch_ms(sources.clock.now())
+    facts = SourceFacts(topics=topics, evidence=sources.evidence, tables=sources.tables, now_ms=now_ms)
     facts = _with_status(sources, facts)
     try:
         with sources.probe() as probe:
@@ -228,8 +226,9 @@ def examine(sources: Sources) -> SourceFacts:
 
 
 def _with_status(sources: Sources, facts: SourceFacts) -> SourceFacts:
-    """Adds what the sidecar has said last."""
+    """Adds what the sidecar has said last, and when it was asked."""
     store, source = sources.store, facts.source
+    facts = replace(facts, now_ms=epoch_ms(sources.clock.now()))
     try:
         return replace(facts, status=store.status(source), open=tuple(store.open(source)))
     except MarkerStoreUnavailableError as error:
