@@ -4,12 +4,10 @@ The earlier version is a commit of this repository, run with the libraries of th
 has to have its history.
 """
 
-import io
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -42,12 +40,16 @@ Command = Callable[..., Sequence[str]]
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Makes command lines of the earlier version."""
     folder = tmp_path_factory.mktemp("earlier")
-    archive = subprocess.run(
-        ("git", "archive", EARLIER), cwd=ROOT, capture_output=True, check=False, timeout=SECONDS
+    archive = folder / "earlier.tar"
+    made = subprocess.run(
+        ("git", "archive", "--output", archive, EARLIER),
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=SECONDS,
     )
-    assert archive.returncode == 0, f"this clone does not have commit {EARLIER}: {archive.stderr.decode()}"
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
+    assert made.returncode == 0, f"this clone does not have commit {EARLIER}: {made.stderr.decode()}"
+    shutil.unpack_archive(archive, folder)
     for project in folder.glob("packages/*/pyproject.toml"):  # whose versions it asks for
         name, version = re.findall(r'^(?:name|version) = "(.+)"$', project.read_text(), re.MULTILINE)
         info = project.parent / "src" / f"{name.replace('-', '_')}-{version}.dist-info"

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -37,8 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+    shutil.unpack_archive(archive, folder)
     return folder
 
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -174,8 +173,7 @@ class DriverMachine:
         The library of PySpark is that of the Spark that is installed.
         """
         environment = self.folder / "environment"
-        with tarfile.open(archive) as packed:
-            packed.extractall(environment, filter="data")
+        shutil.unpack_archive(archive, environment)
         libraries = os.pathsep.join(map(str, sorted((_SPARK / "python" / "lib").glob("*.zip"))))
         found = (f"SPARK_HOME={_SPARK}", f"PYTHONPATH={libraries}", f"PATH={path_without_us()}")
         return ("/usr/bin/env", *found, str(environment / "bin" / "python"))
