@@ -1,6 +1,6 @@
 """The dialect of PostgreSQL: everything that the connector of another database would do differently.
 
-To the rest of Slackwater a commit is a *commit position* (``slackwater.protocol.commit_position``): a number
+To the rest of Slackwater a commit is a *commit position* (``slackwater.protocol.records``): a number
 that rises in the order of commits. Where records contain such numbers, which of them belong to no commit, how
 a row of a snapshot is recognised and by how much clocks may differ is defined only here.
 """

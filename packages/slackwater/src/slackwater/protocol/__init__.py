@@ -3,200 +3,96 @@
 No I/O; imported by every other member, imports none.
 """
 
-from slackwater.protocol.clock import END_OF_TIME_MS, Clock, SystemClock, epoch_ms, from_epoch_ms
-from slackwater.protocol.codec import (
-    PROTOCOL_VERSION,
-    SchemaLanguage,
-    commit_schema,
-    decode_commit_record,
-    decode_cut,
-    decode_log_record,
-    decode_marker,
-    decode_open_transaction,
-    decode_progress_record,
-    encode_commit_record,
-    encode_cut,
-    encode_log_record,
-    encode_marker,
-    encode_open_transaction,
-    encode_progress_record,
-)
-from slackwater.protocol.commit_position import (
-    SNAPSHOT_XID,
-    CommitPosition,
-    commit_id,
-    format_position,
-    parse_position,
-)
-from slackwater.protocol.connector_report import (
-    ConnectorReport,
-    Finding,
-    FrontierState,
-    FrontierStatus,
-    RegressionNotice,
-    SlotReport,
-    TaskReport,
-    Verdict,
-)
-from slackwater.protocol.errors import (
-    ConfigError,
-    InputError,
-    MalformedRecordError,
-    OvertakenError,
-    SlackwaterError,
-    StateError,
-    UnavailableError,
-)
-from slackwater.protocol.folders import make_private_folder, user_cache
-from slackwater.protocol.keys import SourceTopics
-from slackwater.protocol.readers import (
-    Hold,
-    Lease,
-    LeaseRecord,
-    ReaderSwitch,
-    decode_lease_record,
-    decode_reader_switch,
-    encode_lease_record,
-    encode_reader_switch,
-    lease_record_key,
-)
-from slackwater.protocol.records import (
-    AheadMarkers,
-    BatchHeader,
-    CommitRecord,
-    CommittedTransaction,
-    Cut,
-    Evidence,
-    LogRecord,
-    Marker,
-    OffsetRange,
-    OpenTransaction,
-    PassDecision,
-    ProgressRecord,
-    PublishedCut,
-    Refusal,
-    SkipDecision,
-    TimelineDecision,
-    TopicState,
-    nothing_visible,
-    visible_progress,
-)
-from slackwater.protocol.registrations import (
-    PipelineEntry,
-    PipelineRecord,
-    PipelineRegistration,
-    PipelineReport,
-    RegisteredStage,
-    RegisteredView,
-    RunEnd,
-    StageWork,
-    decode_pipeline_record,
-    encode_pipeline_record,
-    pipeline_record_key,
-)
-from slackwater.protocol.secrets import HIDDEN, address_secrets, hide, secret_options
-from slackwater.protocol.servers import (
-    NO_SERVERS,
-    KafkaSettings,
-    LakeSettings,
-    PostgresSettings,
-    RedisSettings,
-    RegistrySettings,
-    Servers,
-)
-
-__all__ = [
-    "END_OF_TIME_MS",
-    "HIDDEN",
-    "NO_SERVERS",
-    "PROTOCOL_VERSION",
-    "SNAPSHOT_XID",
-    "AheadMarkers",
-    "BatchHeader",
-    "Clock",
-    "CommitPosition",
-    "CommitRecord",
-    "CommittedTransaction",
-    "ConfigError",
-    "ConnectorReport",
-    "Cut",
-    "Evidence",
-    "Finding",
-    "FrontierState",
-    "FrontierStatus",
-    "Hold",
-    "InputError",
-    "KafkaSettings",
-    "LakeSettings",
-    "Lease",
-    "LeaseRecord",
-    "LogRecord",
-    "MalformedRecordError",
-    "Marker",
-    "OffsetRange",
-    "OpenTransaction",
-    "OvertakenError",
-    "PassDecision",
-    "PipelineEntry",
-    "PipelineRecord",
-    "PipelineRegistration",
-    "PipelineReport",
-    "PostgresSettings",
-    "ProgressRecord",
-    "PublishedCut",
-    "ReaderSwitch",
-    "RedisSettings",
-    "Refusal",
-    "RegisteredStage",
-    "RegisteredView",
-    "RegistrySettings",
-    "RegressionNotice",
-    "RunEnd",
-    "SchemaLanguage",
-    "Servers",
-    "SkipDecision",
-    "SlackwaterError",
-    "SlotReport",
-    "SourceTopics",
-    "StageWork",
-    "StateError",
-    "SystemClock",
-    "TaskReport",
-    "TimelineDecision",
-    "TopicState",
-    "UnavailableError",
-    "Verdict",
-    "address_secrets",
-    "commit_id",
-    "commit_schema",
-    "decode_commit_record",
-    "decode_cut",
-    "decode_lease_record",
-    "decode_log_record",
-    "decode_marker",
-    "decode_open_transaction",
-    "decode_pipeline_record",
-    "decode_progress_record",
-    "decode_reader_switch",
-    "encode_commit_record",
-    "encode_cut",
-    "encode_lease_record",
-    "encode_log_record",
-    "encode_marker",
-    "encode_open_transaction",
-    "encode_pipeline_record",
-    "encode_progress_record",
-    "encode_reader_switch",
-    "epoch_ms",
-    "format_position",
-    "from_epoch_ms",
-    "hide",
-    "lease_record_key",
-    "make_private_folder",
-    "nothing_visible",
-    "parse_position",
-    "pipeline_record_key",
-    "secret_options",
-    "user_cache",
-    "visible_progress",
-]
+from slackwater.protocol.clock import END_OF_TIME_MS as END_OF_TIME_MS
+from slackwater.protocol.clock import Clock as Clock
+from slackwater.protocol.clock import SystemClock as SystemClock
+from slackwater.protocol.clock import epoch_ms as epoch_ms
+from slackwater.protocol.clock import from_epoch_ms as from_epoch_ms
+from slackwater.protocol.codec import PROTOCOL_VERSION as PROTOCOL_VERSION
+from slackwater.protocol.codec import SchemaLanguage as SchemaLanguage
+from slackwater.protocol.codec import commit_schema as commit_schema
+from slackwater.protocol.codec import decode_commit_record as decode_commit_record
+from slackwater.protocol.codec import decode_cut as decode_cut
+from slackwater.protocol.codec import decode_log_record as decode_log_record
+from slackwater.protocol.codec import decode_marker as decode_marker
+from slackwater.protocol.codec import decode_open_transaction as decode_open_transaction
+from slackwater.protocol.codec import decode_progress_record as decode_progress_record
+from slackwater.protocol.codec import encode_commit_record as encode_commit_record
+from slackwater.protocol.codec import encode_cut as encode_cut
+from slackwater.protocol.codec import encode_log_record as encode_log_record
+from slackwater.protocol.codec import encode_marker as encode_marker
+from slackwater.protocol.codec import encode_open_transaction as encode_open_transaction
+from slackwater.protocol.codec import encode_progress_record as encode_progress_record
+from slackwater.protocol.connector_report import ConnectorReport as ConnectorReport
+from slackwater.protocol.connector_report import Finding as Finding
+from slackwater.protocol.connector_report import FrontierState as FrontierState
+from slackwater.protocol.connector_report import FrontierStatus as FrontierStatus
+from slackwater.protocol.connector_report import RegressionNotice as RegressionNotice
+from slackwater.protocol.connector_report import SlotReport as SlotReport
+from slackwater.protocol.connector_report import TaskReport as TaskReport
+from slackwater.protocol.connector_report import Verdict as Verdict
+from slackwater.protocol.errors import ConfigError as ConfigError
+from slackwater.protocol.errors import InputError as InputError
+from slackwater.protocol.errors import MalformedRecordError as MalformedRecordError
+from slackwater.protocol.errors import OvertakenError as OvertakenError
+from slackwater.protocol.errors import SlackwaterError as SlackwaterError
+from slackwater.protocol.errors import StateError as StateError
+from slackwater.protocol.errors import UnavailableError as UnavailableError
+from slackwater.protocol.folders import make_private_folder as make_private_folder
+from slackwater.protocol.folders import user_cache as user_cache
+from slackwater.protocol.keys import SourceTopics as SourceTopics
+from slackwater.protocol.records import SNAPSHOT_XID as SNAPSHOT_XID
+from slackwater.protocol.records import AheadMarkers as AheadMarkers
+from slackwater.protocol.records import BatchHeader as BatchHeader
+from slackwater.protocol.records import CommitPosition as CommitPosition
+from slackwater.protocol.records import CommitRecord as CommitRecord
+from slackwater.protocol.records import CommittedTransaction as CommittedTransaction
+from slackwater.protocol.records import Cut as Cut
+from slackwater.protocol.records import Evidence as Evidence
+from slackwater.protocol.records import LogRecord as LogRecord
+from slackwater.protocol.records import Marker as Marker
+from slackwater.protocol.records import OffsetRange as OffsetRange
+from slackwater.protocol.records import OpenTransaction as OpenTransaction
+from slackwater.protocol.records import PassDecision as PassDecision
+from slackwater.protocol.records import ProgressRecord as ProgressRecord
+from slackwater.protocol.records import PublishedCut as PublishedCut
+from slackwater.protocol.records import Refusal as Refusal
+from slackwater.protocol.records import SkipDecision as SkipDecision
+from slackwater.protocol.records import TimelineDecision as TimelineDecision
+from slackwater.protocol.records import TopicState as TopicState
+from slackwater.protocol.records import commit_id as commit_id
+from slackwater.protocol.records import format_position as format_position
+from slackwater.protocol.records import nothing_visible as nothing_visible
+from slackwater.protocol.records import parse_position as parse_position
+from slackwater.protocol.records import visible_progress as visible_progress
+from slackwater.protocol.registrations import Hold as Hold
+from slackwater.protocol.registrations import Lease as Lease
+from slackwater.protocol.registrations import LeaseRecord as LeaseRecord
+from slackwater.protocol.registrations import PipelineEntry as PipelineEntry
+from slackwater.protocol.registrations import PipelineRecord as PipelineRecord
+from slackwater.protocol.registrations import PipelineRegistration as PipelineRegistration
+from slackwater.protocol.registrations import PipelineReport as PipelineReport
+from slackwater.protocol.registrations import ReaderSwitch as ReaderSwitch
+from slackwater.protocol.registrations import RegisteredStage as RegisteredStage
+from slackwater.protocol.registrations import RegisteredView as RegisteredView
+from slackwater.protocol.registrations import RunEnd as RunEnd
+from slackwater.protocol.registrations import StageWork as StageWork
+from slackwater.protocol.registrations import decode_lease_record as decode_lease_record
+from slackwater.protocol.registrations import decode_pipeline_record as decode_pipeline_record
+from slackwater.protocol.registrations import decode_reader_switch as decode_reader_switch
+from slackwater.protocol.registrations import encode_lease_record as encode_lease_record
+from slackwater.protocol.registrations import encode_pipeline_record as encode_pipeline_record
+from slackwater.protocol.registrations import encode_reader_switch as encode_reader_switch
+from slackwater.protocol.registrations import lease_record_key as lease_record_key
+from slackwater.protocol.registrations import pipeline_record_key as pipeline_record_key
+from slackwater.protocol.servers import HIDDEN as HIDDEN
+from slackwater.protocol.servers import NO_SERVERS as NO_SERVERS
+from slackwater.protocol.servers import KafkaSettings as KafkaSettings
+from slackwater.protocol.servers import LakeSettings as LakeSettings
+from slackwater.protocol.servers import PostgresSettings as PostgresSettings
+from slackwater.protocol.servers import RedisSettings as RedisSettings
+from slackwater.protocol.servers import RegistrySettings as RegistrySettings
+from slackwater.protocol.servers import Servers as Servers
+from slackwater.protocol.servers import address_secrets as address_secrets
+from slackwater.protocol.servers import hide as hide
+from slackwater.protocol.servers import secret_options as secret_options

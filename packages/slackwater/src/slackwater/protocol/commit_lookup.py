@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from slackwater.protocol.commit_position import CommitPosition
-from slackwater.protocol.records import CommitRecord
+from slackwater.protocol.records import CommitPosition, CommitRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""What runs of pipelines publish to the cluster: a registration at their start, and reports while they run.
+"""What runs of pipelines and readers publish, in topics that keep the newest record of each key.
 
-Both are in one compacted topic (:data:`~slackwater.protocol.keys.PIPELINES_TOPIC`), one record of each kind
-per run. A registration describes the pipeline; a report contains the progress of the run, and finally how it
-ended.
+One has a registration and a report of each run (:data:`~slackwater.protocol.keys.PIPELINES_TOPIC`): the
+pipeline, and the progress and the end of the run. The other has leases of readers, and the holds by which
+pipelines answer (:data:`~slackwater.protocol.keys.LEASES_TOPIC`): a pipeline keeps its views readable at the
+commit of a lease until its time, or until its record is removed. A third one has the revision to read.
 """
 
 from collections.abc import Mapping
@@ -12,8 +13,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from slackwater.protocol.codec import DeclaredRecords, dump
-from slackwater.protocol.keys import registration_key, report_key
-from slackwater.protocol.records import Count, Moment
+from slackwater.protocol.keys import hold_key, registration_key, report_key
+from slackwater.protocol.records import CommitPosition, Count, Moment
 
 _Number = Annotated[int, Meta(ge=1)]
 
@@ -199,3 +200,88 @@ def pipeline_record_key(record: PipelineRecord) -> bytes:
 
 def _without_unknown(members: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if name not in _ADDED or value not in _UNKNOWN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A reader needs the views of some pipelines at one commit, for a while."""
+
+    id: str
+    """Random; holds no slash."""
+    source: str
+    """The source of the commit."""
+    timeline: Count
+    commit_lsn: Count
+    pipelines: tuple[str, ...]
+    """Names with the revision, as in outputs."""
+    holder: str
+    """Who needs it: free text."""
+    taken_ms: Moment
+    """When it was taken, milliseconds since the epoch, by the reader's clock, as the next one."""
+    expires_ms: Moment
+    """When it expires."""
+
+    @property
+    def position(self) -> CommitPosition:
+        """The commit."""
+        return CommitPosition(self.timeline, self.commit_lsn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A pipeline's answer to a lease: it keeps the state, or says why it does not."""
+
+    lease: str
+    """The id."""
+    pipeline: str
+    until_ms: Moment
+    """The end of the lease as the pipeline knows it, milliseconds since the epoch."""
+    refusal: str = ""
+    """Why the pipeline does not keep the state; empty if it does."""
+
+
+LeaseRecord = Lease | Hold
+"""All records of the topic of leases."""
+
+
+def lease_record_key(record: LeaseRecord) -> bytes:
+    """Returns the key under which a record replaces the one before it."""
+    key = record.id if isinstance(record, Lease) else hold_key(record.lease, record.pipeline)
+    return key.encode()
+
+
+_LEASES: DeclaredRecords[LeaseRecord] = DeclaredRecords(
+    "record of the topic of leases", {"lease": Lease, "hold": Hold}
+)
+encode_lease_record, decode_lease_record = _LEASES.encode, _LEASES.decode
+"""The codec of the topic of leases; decoding raises like :func:`~slackwater.protocol.decode_cut`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSwitch:
+    """Readers of a pipeline read this revision from a commit on. The newest such record is valid."""
+
+    base_name: str
+    """The pipeline's name without the revision."""
+    pipeline: str
+    """The name with it."""
+    revision: _Number
+    source: str
+    timeline: Count
+    commit_lsn: Count
+    """Readers read the previous revision up to this commit, where both revisions end a batch."""
+    views: Mapping[str, str]
+    """By view the name of its topic or table."""
+    switched_ms: Moment
+    """The time of the switch, milliseconds since the epoch."""
+
+    @property
+    def position(self) -> CommitPosition:
+        """The commit, with its timeline."""
+        return CommitPosition(self.timeline, self.commit_lsn)
+
+
+_SWITCHES: DeclaredRecords[ReaderSwitch] = DeclaredRecords("switch of readers", {"": ReaderSwitch})
+encode_reader_switch, decode_reader_switch = _SWITCHES.encode, _SWITCHES.decode
+"""The codec of the values in the topic of a pipeline's readers; decoding raises like
+:func:`~slackwater.protocol.decode_cut`."""
