@@ -27,7 +27,9 @@ WIDTH = 110
 
 ERROR_MODULES = {
     "Every package": "packages/slackwater/src/slackwater/protocol/errors.py",
-    "Pipelines (`slackwater run`, `slackwater.api`)": "packages/slackwater/src/slackwater/outputs/errors.py",
+    "Pipelines (`slackwater run`, `slackwater.api`)": (
+        "packages/slackwater/src/slackwater/outputs/contract.py"
+    ),
     "Views (`slackwater.sql`)": "packages/slackwater/src/slackwater/sql/errors.py",
     "Consumers and producers (`slackwater.client`)": "packages/slackwater/src/slackwater/client/errors.py",
     "Messages of services (`slackwater_messaging`)": (

@@ -8,7 +8,8 @@ import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.outputs.contract import SinkKind
-from slackwater.outputs.postgres.columns import RowReader, stored_columns
+from slackwater.outputs.postgres.merge import RowReader
+from slackwater.outputs.postgres.tables import stored_columns
 from slackwater.pipeline import PipelineDefinition, load_pipeline
 from slackwater_certify import load_specification
 from slackwater_certify.view import load_view

@@ -15,8 +15,7 @@ from psycopg import sql
 
 from slackwater.dev import PostgresServer, Server
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Emit, OutputTable, SinkStep
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import Emit, OutputRefusedError, OutputTable, SinkStep
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.lake.delta import DeltaLake

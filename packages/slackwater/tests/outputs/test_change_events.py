@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient
 from slackwater.cdc.envelope import End, decode_change, decode_transaction
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
-from slackwater.outputs.contract import Emit, OutputTable, SinkStep
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import Emit, OutputRefusedError, OutputTable, SinkStep
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import StateError

@@ -17,8 +17,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.client import StateNotKeptError, TopicOutput, read_views
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import Emit
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import Emit, OutputRefusedError
 from slackwater.outputs.kafka.answers import newest_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.errors import OutputRefusedError, run_overtaken
+from slackwater.outputs.contract import OutputRefusedError, run_overtaken
 from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, read_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink

@@ -21,8 +21,7 @@ from pyiceberg.types import StringType
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import progress_after
-from slackwater.outputs.contract import OutputTable, SinkStep
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import OutputRefusedError, OutputTable, SinkStep
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.ledger import Ledger, LedgerRow

@@ -7,8 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater.outputs.contract import OutputTable, UnfitValueError
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import OutputRefusedError, OutputTable, UnfitValueError
 from slackwater.outputs.lake.columns import ChangeReader, RowReader, check_names, table_schema, type_texts
 from slackwater.pipeline.sinks import check_table
 from slackwater.protocol import ConfigError

@@ -12,8 +12,7 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import SinkStep
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import OutputRefusedError, SinkStep
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import KafkaSettings, UnavailableError

@@ -15,8 +15,7 @@ import pytest
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, with_documents
 from slackwater.kafka.registry import SchemaRegistry
-from slackwater.outputs.contract import Emit, Format, KeyFormat
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import Emit, Format, KeyFormat, OutputRefusedError
 from slackwater.outputs.form import OutputForm, output_form
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.kafka.transactions import Headers
-from slackwater.outputs.errors import run_overtaken
+from slackwater.outputs.contract import run_overtaken
 from slackwater.outputs.kafka import sink as kafka
 from slackwater.outputs.kafka.answers import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic

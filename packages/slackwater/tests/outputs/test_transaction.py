@@ -10,8 +10,7 @@ from slackwater.engine.payloads import Document
 from slackwater.engine.settings import Scope
 from slackwater.kafka.transactions import DeliveryReport, Headers
 from slackwater.outputs.batch import commit_units
-from slackwater.outputs.contract import Emit, SinkStep
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import Emit, OutputRefusedError, SinkStep
 from slackwater.outputs.kafka.answers import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.transaction import BatchTransaction

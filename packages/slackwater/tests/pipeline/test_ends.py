@@ -18,7 +18,7 @@ from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommi
 from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import RecordsGoneError, TopicUnavailableError
 from slackwater.engine.settings import FormProof
-from slackwater.outputs.errors import run_overtaken
+from slackwater.outputs.contract import run_overtaken
 from slackwater.pipeline import RunSettings, connector_check, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint

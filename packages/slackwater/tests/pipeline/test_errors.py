@@ -4,7 +4,7 @@ import pytest
 
 from slackwater.cuts import RecordsGoneError
 from slackwater.outputs import errors
-from slackwater.outputs.errors import OutputRefusedError, run_overtaken
+from slackwater.outputs.contract import OutputRefusedError, run_overtaken
 from slackwater.outputs.kafka.answers import TransactionFailedError
 from slackwater.protocol import (
     ConfigError,

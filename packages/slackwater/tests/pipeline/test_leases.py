@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slackwater.cuts import TopicUnavailableError
-from slackwater.outputs.errors import OutputRefusedError, run_overtaken
+from slackwater.outputs.contract import OutputRefusedError, run_overtaken
 from slackwater.pipeline.leases import CLOCK_MARGIN, LeaseHolder
 from slackwater.protocol import (
     CommitPosition,

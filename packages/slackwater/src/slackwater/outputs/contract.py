@@ -1,15 +1,29 @@
-"""The words of sinks: kinds of outputs, forms of documents, settings, and what a sink reports."""
+"""The words of sinks: kinds of outputs, forms of documents, settings, what a sink reports, and its errors.
 
-from collections.abc import Callable
+::
+
+    ConfigError
+    └── OutputRefusedError      the output rejects something, and would reject it again
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from slackwater.engine.settings import Scope
-from slackwater.protocol import BatchHeader
+from slackwater.protocol import BatchHeader, ConfigError, OvertakenError, format_position
 from slackwater.sql.plan import OutputColumn
 
+CHANGE_VALUE: Final = (
+    "correct the value in the source database or change the view (a new revision), then start the pipeline "
+    "again"
+)
+"""The remedy for a value that an output cannot contain."""
+_SHOWN_KEY: Final = 200
 HISTORY_SUFFIX: Final = "_history"
 """Ends the name of a table that has every version of the rows of another one."""
 REQUEST_TIMEOUT = timedelta(seconds=30)
@@ -125,6 +139,31 @@ class UnfitValueError(ValueError):
     """A name or a value that a form of documents, or a column, cannot represent; the message names it."""
 
 
+class OutputRefusedError(ConfigError):
+    """The output rejects something, and would reject it again; nothing of the batch is visible."""
+
+    def __init__(self, pipeline: str, what: str, reason: str, hint: str) -> None:
+        super().__init__(f"pipeline {pipeline!r}: the output refuses {what}: {reason}", hint)
+        self.args = pipeline, what, reason, hint
+        self.reason = reason
+        """The output's own message."""
+
+
+def run_overtaken(pipeline: str, found: str) -> OvertakenError:
+    """Returns the error for an output that another run has taken over; nothing of the last batch is visible.
+
+    Args:
+        pipeline: The name of both runs.
+        found: The evidence in the output.
+    """
+    return OvertakenError(
+        f"another run of pipeline {pipeline!r} took over; this run stops, and nothing of its unfinished "
+        "batch is visible",
+        f"run each pipeline only once, or give the other one a different name (found: {found})",
+        found,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTable:
     """The table of one view's documents, or the one whose changes a topic appears to contain."""
@@ -140,3 +179,43 @@ class OutputTable:
     """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
     history: bool = False
     """Whether to keep every version in a second table, in PostgreSQL."""
+
+    @property
+    def title(self) -> str:
+        """The view and its table, for messages."""
+        return f"view {self.view!r} in table {self.name}"
+
+    def document(self, lsn: int, key: bytes) -> str:
+        """Returns how messages name a document."""
+        shown = key.decode(errors="replace")[:_SHOWN_KEY]
+        return f"a document of {self.title}, key {shown}, commit LSN {format_position(lsn)}"
+
+
+def unfit_document(
+    pipeline: str, output: OutputTable, lsn: int, key: bytes, error: UnfitValueError
+) -> OutputRefusedError:
+    """Returns the error for a document with a value that does not fit its column."""
+    return OutputRefusedError(pipeline, output.document(lsn, key), str(error), CHANGE_VALUE)
+
+
+def row_decoder(fields: Sequence[tuple[str, Any]]) -> Callable[[bytes], tuple[Any, ...]]:
+    """Returns the function that decodes a document, or a key, to the values of its members.
+
+    The function raises :class:`UnfitValueError` for other members than these.
+
+    Args:
+        fields: The members, in the order of the values, each with the type that msgspec decodes it to.
+    """
+    names = [f"c{number}" for number in range(len(fields))]
+    members = [(name, kind) for name, (_, kind) in zip(names, fields, strict=True)]
+    renamed = {name: column for name, (column, _) in zip(names, fields, strict=True)}
+    decode_row = msgspec.json.Decoder(msgspec.defstruct("Row", members, rename=renamed)).decode
+    values = msgspec.structs.astuple
+
+    def decode(document: bytes) -> tuple[Any, ...]:
+        try:
+            return values(decode_row(document))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UnfitValueError(f"the document does not match the view's columns: {error}") from error
+
+    return decode

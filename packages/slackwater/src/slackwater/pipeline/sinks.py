@@ -64,26 +64,25 @@ def make_sink(
         return KafkaSink(kafka, probe=probe, clock=clock, waiting=waiting)
     # Runs without such an output start faster without its library.
     if kind is SinkKind.POSTGRES:
-        from slackwater.outputs.postgres import columns
         from slackwater.outputs.postgres.sink import PostgresSink
-        from slackwater.outputs.postgres.tables import PostgresSinkSettings
+        from slackwater.outputs.postgres.tables import PostgresSinkSettings, check_names
 
         postgres = PostgresSinkSettings(
             pipeline=definition.name,
-            outputs=_tables_of(definition, columns.check_names),
+            outputs=_tables_of(definition, check_names),
             emit=definition.emit,
             scope=definition.scope,
             postgres=_placed(servers.postgres, definition, kind),
             accept_changed_output=settings.accept_changed_output,
         )
         return PostgresSink(postgres, probe=probe, clock=clock, waiting=waiting)
-    from slackwater.outputs.lake.columns import check_names
+    from slackwater.outputs.lake import columns
     from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 
     place = servers.delta if kind is SinkKind.DELTA else servers.iceberg
     lake = LakeSinkSettings(
         pipeline=definition.name,
-        outputs=_tables_of(definition, check_names),
+        outputs=_tables_of(definition, columns.check_names),
         emit=definition.emit,
         scope=definition.scope,
         lake=_placed(place, definition, kind),

@@ -23,8 +23,7 @@ from slackwater.kafka.registry import (
     wire_header,
 )
 from slackwater.kafka.transactions import TransactionWriter
-from slackwater.outputs.contract import SinkProbe
-from slackwater.outputs.errors import OutputRefusedError, run_overtaken
+from slackwater.outputs.contract import OutputRefusedError, SinkProbe, run_overtaken
 from slackwater.outputs.kafka.answers import (
     SinkProducer,
     TransactionFailedError,

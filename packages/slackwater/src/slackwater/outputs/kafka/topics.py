@@ -15,8 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.kafka.reader import list_offsets
 from slackwater.kafka.retry import create_topics
-from slackwater.outputs.contract import Emit
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import Emit, OutputRefusedError
 from slackwater.outputs.kafka.answers import until_answered
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import StateError, TopicState, UnavailableError

@@ -13,8 +13,7 @@ from slackwater.engine.payloads import Document
 from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import DeliveredOffsets, Headers, TransactionWriter
 from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit
-from slackwater.outputs.contract import Emit, SinkStep, UnfitValueError
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import Emit, OutputRefusedError, SinkStep, UnfitValueError
 from slackwater.outputs.kafka.answers import TransactionFailedError, refusal
 from slackwater.outputs.kafka.debezium import BatchChanges
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, TypedDict
 
 import msgspec
@@ -20,30 +21,28 @@ from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
 from slackwater.engine.payloads import Document
-from slackwater.outputs.contract import OutputTable, UnfitValueError
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import (
+    OutputRefusedError,
+    OutputTable,
+    UnfitValueError,
+    row_decoder,
+    unfit_document,
+)
 from slackwater.outputs.lake.table import DELETED
-from slackwater.protocol import ConfigError, format_position
+from slackwater.protocol import ConfigError
+from slackwater.sql.duckdb_sql import type_children, type_kind
 from slackwater.sql.plan import OutputColumn
 
 _TYPES: Final[dict[str, Any]] = {
     "boolean": pa.bool_(),
-    "tinyint": pa.int32(),
-    "utinyint": pa.int32(),
-    "smallint": pa.int32(),
-    "usmallint": pa.int32(),
-    "integer": pa.int32(),
-    "uinteger": pa.int64(),
-    "bigint": pa.int64(),
+    **dict.fromkeys(("tinyint", "utinyint", "smallint", "usmallint", "integer"), pa.int32()),
+    **dict.fromkeys(("uinteger", "bigint"), pa.int64()),
     "ubigint": pa.decimal128(20, 0),
-    "hugeint": pa.decimal128(38, 0),
-    "uhugeint": pa.decimal128(38, 0),
+    **dict.fromkeys(("hugeint", "uhugeint"), pa.decimal128(38, 0)),
     "float": pa.float32(),
     "double": pa.float64(),
     "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamp_s": pa.timestamp("us"),
-    "timestamp_ms": pa.timestamp("us"),
+    **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms"), pa.timestamp("us")),
     "timestamp with time zone": pa.timestamp("us", "UTC"),
     "blob": pa.binary(),
 }
@@ -88,14 +87,14 @@ def table_schema(columns: Sequence[OutputColumn]) -> Any:
 
 def arrow_type(duckdb_type: DuckDBPyType) -> Any:
     """Returns the Arrow type for the values of a DuckDB type in documents."""
-    kind = _kind(duckdb_type)
-    children = _children(duckdb_type)
+    kind = type_kind(duckdb_type)
+    children = type_children(duckdb_type)
     if kind in _LISTS:
         return pa.list_(_field("element", children[0][1]))
     if kind == "struct":
         return pa.struct([_field(name, child) for name, child in children])
     if kind == "map":
-        return pa.map_(*(_TYPES[_kind(each)] if _stays(each) else pa.string() for _, each in children))
+        return pa.map_(*(_TYPES[type_kind(each)] if _stays(each) else pa.string() for _, each in children))
     if kind == "decimal":
         precision, scale = (value for _, value in duckdb_type.children)
         return pa.decimal128(precision, scale)
@@ -116,14 +115,11 @@ class RowReader:
 
     def __init__(self, columns: Sequence[OutputColumn]) -> None:
         self.schema = table_schema(columns)
-        types = [sqltype(column.type) for column in columns]
-        names = [f"c{number}" for number in range(len(columns))]
-        fields = [(name, _json_type(kind)) for name, kind in zip(names, types, strict=True)]
-        renamed = {name: column.name for name, column in zip(names, columns, strict=True)}
-        self._decode = msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=renamed)).decode
+        types = [(column.name, sqltype(column.type)) for column in columns]
+        self._decode = row_decoder([(name, _json_type(kind)) for name, kind in types])
         self._columns = [
-            (name, column.name, _python_value(kind, is_inner=False), _text_form(field.type), field.type)
-            for name, column, kind, field in zip(names, columns, types, self.schema, strict=True)
+            (name, _python_value(kind, is_inner=False), _text_form(field.type), field.type)
+            for (name, kind), field in zip(types, self.schema, strict=True)
         ]
 
     def table(self, documents: Iterable[bytes]) -> Any:
@@ -132,14 +128,11 @@ class RowReader:
         Raises:
             UnfitValueError: A value does not fit its column; the error names it.
         """
-        try:
-            rows = [self._decode(document) for document in documents]
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UnfitValueError(f"the document does not match the view's columns: {error}") from error
+        rows = list(map(self._decode, documents))
         arrays = []
-        for name, column, python_value, text_form, target in self._columns:
+        for number, (column, python_value, text_form, target) in enumerate(self._columns):
             try:
-                values = (getattr(row, name) for row in rows)
+                values = map(itemgetter(number), rows)
                 found = list(values) if python_value is None else list(map(python_value, values))
                 array = pa.array(found, text_form)
                 arrays.append(array if text_form == target else array.cast(target))
@@ -165,38 +158,28 @@ def _type_text(kind: Any) -> str:
 
 def _field(name: str, duckdb_type: DuckDBPyType) -> Any:
     """Returns a field. Its comment names the type in the view if the Arrow type stands for several."""
-    kind, target = _kind(duckdb_type), arrow_type(duckdb_type)
+    kind, target = type_kind(duckdb_type), arrow_type(duckdb_type)
     is_integral = kind == "decimal" and target.scale == 0
     return pa.field(
         name, target, metadata={"doc": str(duckdb_type)} if kind == "json" or is_integral else None
     )
 
 
-def _kind(duckdb_type: DuckDBPyType) -> str:
-    return "json" if str(duckdb_type) == "JSON" else duckdb_type.id.strip('"')
-
-
-def _children(duckdb_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    if _kind(duckdb_type) not in _LISTS | {"struct", "map"}:
-        return []
-    return [(name, child) for name, child in duckdb_type.children if isinstance(child, DuckDBPyType)]
-
-
 def _stays(duckdb_type: DuckDBPyType) -> bool:
     """Returns whether a value is the same in Arrow as in JSON."""
-    return _kind(duckdb_type) in _INTEGERS - {"ubigint", "hugeint", "uhugeint"} | {"boolean"}
+    return type_kind(duckdb_type) in _INTEGERS - {"ubigint", "hugeint", "uhugeint"} | {"boolean"}
 
 
 def _json_type(duckdb_type: DuckDBPyType) -> Any:
     """Returns the type that msgspec decodes a value to."""
-    kind, children = _kind(duckdb_type), _children(duckdb_type)
+    kind, children = type_kind(duckdb_type), type_children(duckdb_type)
     if kind in _LISTS:
         return list[_json_type(children[0][1])] | None  # type: ignore[misc]
     if kind == "struct":
         fields = {name: _json_type(child) for name, child in children}
         return TypedDict("Struct", fields) | None  # type: ignore[operator]
     if kind == "map":
-        is_text = _kind(children[0][1]) not in _INTEGERS
+        is_text = type_kind(children[0][1]) not in _INTEGERS
         return dict[str if is_text else int, _json_type(children[1][1])] | None  # type: ignore[misc]
     if kind == "json":
         return msgspec.Raw
@@ -220,10 +203,10 @@ def _text_form(target: Any) -> Any:
 
 def _python_value(duckdb_type: DuckDBPyType, *, is_inner: bool) -> Callable[[Any], Any] | None:
     """Returns the function that converts a value from JSON for Arrow; None if it is not needed."""
-    kind, children = _kind(duckdb_type), _children(duckdb_type)
+    kind, children = type_kind(duckdb_type), type_children(duckdb_type)
     if kind in _LISTS:
         inner = _python_value(children[0][1], is_inner=True)
-        return None if inner is None else lambda value: None if value is None else list(map(inner, value))
+        return None if inner is None else _unless_null(lambda value: list(map(inner, value)))
     if kind == "struct":
         return _struct_value([(name, _python_value(child, is_inner=True)) for name, child in children])
     return (_INNER_VALUES if is_inner and kind in _INNER_VALUES else _PYTHON_VALUES).get(kind)
@@ -233,78 +216,49 @@ def _struct_value(fields: list[tuple[str, Callable[[Any], Any] | None]]) -> Call
     changed = [(name, convert) for name, convert in fields if convert is not None]
 
     def convert_fields(value: Any) -> Any:
-        if value is not None:
-            for name, convert in changed:
-                value[name] = convert(value[name])
+        for name, convert in changed:
+            value[name] = convert(value[name])
         return value
 
-    return convert_fields if changed else None
+    return _unless_null(convert_fields) if changed else None
 
 
-def _json_text(value: msgspec.Raw | None) -> str | None:
-    text = None if value is None else bytes(value).decode()
+def _json_text(value: msgspec.Raw) -> str | None:
+    text = bytes(value).decode()
     return None if text == "null" else text
 
 
-def _bytes(value: str | None) -> bytes | None:
+def _bytes(value: str) -> bytes:
     try:
-        return None if value is None else b64decode(value, validate=True)
+        return b64decode(value, validate=True)
     except Base64Error as error:
         raise ValueError(f"not base64: {error}") from error
 
 
-def _float(value: float | str | None) -> float | None:
-    return None if value is None else float(value)
+def _unless_null(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
 
 
-def _decimal(value: str | int | None) -> Decimal | None:
-    return None if value is None else Decimal(value)
-
-
-def _date(value: str | None) -> date | None:
-    return None if value is None else date.fromisoformat(value)
-
-
-def _datetime(value: str | None) -> datetime | None:
-    return None if value is None else datetime.fromisoformat(value)
-
-
-def _digits(value: int | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def _pairs(value: dict[Any, Any] | None) -> list[tuple[Any, Any]] | None:
-    return None if value is None else list(value.items())
-
-
+_HUGE: Final = ("ubigint", "hugeint", "uhugeint")
+_TIMES: Final = ("timestamp", "timestamp_s", "timestamp_ms", "timestamp with time zone")
 _PYTHON_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
-    "json": _json_text,
-    "blob": _bytes,
-    "float": _float,
-    "double": _float,
-    "ubigint": _digits,
-    "hugeint": _digits,
-    "uhugeint": _digits,
-    "map": _pairs,
+    "json": _unless_null(_json_text),
+    "blob": _unless_null(_bytes),
+    **dict.fromkeys(_FLOATS, _unless_null(float)),
+    **dict.fromkeys(_HUGE, _unless_null(str)),
+    "map": _unless_null(lambda value: list(value.items())),
 }
 
 _INNER_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
-    "decimal": _decimal,
-    "ubigint": _decimal,
-    "hugeint": _decimal,
-    "uhugeint": _decimal,
-    "date": _date,
-    "timestamp": _datetime,
-    "timestamp_s": _datetime,
-    "timestamp_ms": _datetime,
-    "timestamp with time zone": _datetime,
+    "date": _unless_null(date.fromisoformat),
+    **dict.fromkeys(("decimal", *_HUGE), _unless_null(Decimal)),
+    **dict.fromkeys(_TIMES, _unless_null(datetime.fromisoformat)),
 }
 """For values within lists and structs."""
 
 
 _ROWS_AT_ONCE: Final = 10_000
 """The number of documents that are Python objects at the same time."""
-_SHOWN_KEY: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,13 +354,5 @@ class ChangeReader:
                 else:
                     self._row.table([document])
             except UnfitValueError as error:
-                shown = key.decode(errors="replace")[:_SHOWN_KEY]
-                return OutputRefusedError(
-                    self._pipeline,
-                    f"a document of view {self._output.view!r} in table {self._output.name}, key {shown}, "
-                    f"commit LSN {format_position(lsn)}",
-                    str(error),
-                    "correct the value in the source database or change the view (a new revision), then "
-                    "start the pipeline again",
-                )
+                return unfit_document(self._pipeline, self._output, lsn, key, error)
         raise AssertionError("each of the documents by itself is valid")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from slackwater.outputs.errors import run_overtaken
+from slackwater.outputs.contract import run_overtaken
 from slackwater.outputs.lake.table import (
     Lake,
     LakeTable,

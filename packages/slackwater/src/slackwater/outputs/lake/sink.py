@@ -18,8 +18,14 @@ from typing import Any, Final
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.batch import BatchCommits
-from slackwater.outputs.contract import OutputTable, SinkProbe, SinkSettings, SinkStep, WriteReport
-from slackwater.outputs.errors import OutputRefusedError
+from slackwater.outputs.contract import (
+    OutputRefusedError,
+    OutputTable,
+    SinkProbe,
+    SinkSettings,
+    SinkStep,
+    WriteReport,
+)
 from slackwater.outputs.lake.columns import ChangeReader, type_texts
 from slackwater.outputs.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
 from slackwater.outputs.lake.table import (

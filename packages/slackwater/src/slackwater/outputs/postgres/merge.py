@@ -1,33 +1,100 @@
 """Writes the documents of a view into its table: COPY into a temporary table, then one merge.
 
+PostgreSQL's answers are judged here, too: which errors are transient, and the remedies for the others.
+
 In addition to the view's columns, the temporary table contains the commit at which a row is shown, and
 whether it is a delete. If a key has several documents in a batch, the table gets the newest, and the table of
 versions gets all of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 
 from slackwater.engine.payloads import Document
-from slackwater.outputs.contract import OutputTable, UnfitValueError
-from slackwater.outputs.errors import OutputRefusedError
-from slackwater.outputs.postgres.answers import refusal
-from slackwater.outputs.postgres.columns import NULL, RowReader
+from slackwater.outputs.contract import (
+    CHANGE_VALUE,
+    OutputRefusedError,
+    OutputTable,
+    UnfitValueError,
+    row_decoder,
+    unfit_document,
+)
 from slackwater.outputs.postgres.ledger import Database
-from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
-from slackwater.protocol import SlackwaterError, format_position
+from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, TableForm, declared, forms, names
+from slackwater.protocol import SlackwaterError, StateError
 from slackwater.sql.plan import OutputColumn
 
 _COPY_ROWS: Final = 500
 """The number of lines that are passed to the connection at a time."""
-_SHOWN_KEY: Final = 200
 _LSN: Final = "slackwater_lsn"
 _DELETED: Final = "slackwater_deleted"
 _LINE_OF_COPY: Final = "line "
+_ESCAPED: Final = re.compile(r"[\\\t\n\r]")
+_ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_NULL: Final = "\\N"
+"""The field for NULL."""
+_LOOSE: Final = frozenset({"real", "double precision"})
+"""Types whose JSON is a number or a string."""
+_VERBATIM: Final = frozenset(
+    {"boolean", "smallint", "integer", "bigint", "numeric(20,0)", "numeric(39,0)", "jsonb"}
+)
+"""Types whose JSON PostgreSQL can read without conversion."""
+_AGAIN: Final = "then start the pipeline again"
+_PASSING_CLASSES: Final = ("08", "40", "53", "55", "57", "58")
+"""Connection, rollback by the server, resources such as a full disk, lock not available, server shutting down
+or starting, and errors of the machine."""
+_READ_ONLY: Final = "25006"
+"""During a failover, a server does not accept writes yet."""
+_CHANGED: Final = (
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+    errors.InvalidSchemaName,
+    errors.InvalidColumnReference,
+)
+_ADVICE: Final = {
+    "42501": "grant the pipeline's user USAGE on the schema and SELECT, INSERT, UPDATE, DELETE on the table "
+    f"(and CREATE on schema and database if the pipeline has to create them), {_AGAIN}",
+    "23505": "another unique constraint of the table forbids the view's rows: drop it, or make it "
+    f"DEFERRABLE INITIALLY DEFERRED if a value only moves between rows, {_AGAIN}",
+    "23502": "allow NULL in the column; for a column of the view's key, replace the primary key with a "
+    f"unique index with NULLS NOT DISTINCT on the same columns, {_AGAIN}",
+    "23503": f"a foreign key of this or another table forbids it: drop the foreign key, {_AGAIN}",
+    "23514": f"drop the check constraint, or change the view, {_AGAIN}",
+}
+
+
+class RowReader:
+    """Converts documents or keys to the fields of a line of COPY, in its text format.
+
+    Args:
+        columns: The columns, in the order of the fields; with PostgreSQL's types.
+    """
+
+    def __init__(self, columns: Sequence[OutputColumn]) -> None:
+        self._decode = row_decoder([(column.name, _json_type(column.type)) for column in columns])
+        self._columns = [(column.name, _field_of(column.type)) for column in columns]
+
+    def fields(self, data: bytes) -> list[str]:
+        """Returns the fields of a line, escaped.
+
+        Raises:
+            UnfitValueError: A value does not fit its column; the error names it.
+        """
+        found = []
+        for value, (column, convert) in zip(self._decode(data), self._columns, strict=True):
+            try:
+                found.append(_NULL if value is None else convert(value))
+            except ValueError as error:
+                raise UnfitValueError(f"column {column!r}: {error}") from error
+        return found
 
 
 class TableWriter:
@@ -53,7 +120,7 @@ class TableWriter:
         self._key = RowReader([by_name[name] for name in output.key])
         positions = {column.name: position for position, column in enumerate(self._columns)}
         self._key_positions = [positions[name] for name in output.key]
-        self._blank = [NULL] * len(self._columns)
+        self._blank = [_NULL] * len(self._columns)
         self._copy = sql.SQL("COPY {} FROM STDIN").format(self._staging)
         self._has_null_keys = False
         self._deletes = list(self._delete_statements())
@@ -62,9 +129,7 @@ class TableWriter:
     def prepare(self, connection: Database) -> None:
         """Creates the temporary table, once per connection and outside a transaction."""
         columns = [*self._columns, OutputColumn(_LSN, "bigint"), OutputColumn(_DELETED, "boolean")]
-        body = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
-        )
+        body = sql.SQL(", ").join(declared(columns))
         made = sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS")
         connection.execute(made.format(sql.Identifier(self._staging_name), body))
 
@@ -117,7 +182,8 @@ class TableWriter:
         if line is None and isinstance(error, psycopg.IntegrityError | psycopg.DataError):
             line = self._first_refused(connection, error, shown)
         found = None if line is None else next(islice(shown(), line - 1, None), None)
-        what = self._named(None if found is None else found[:2])
+        output = self._output
+        what = output.title if found is None else output.document(*found[:2])
         column = error.diag.column_name or _column_of(error)
         return refusal(self._pipeline, what + (f", column {column!r}" if column else ""), error)
 
@@ -160,25 +226,10 @@ class TableWriter:
                 for position, field in zip(self._key_positions, self._key.fields(key), strict=True):
                     fields[position] = field
         except UnfitValueError as error:
-            raise OutputRefusedError(
-                self._pipeline,
-                self._named((lsn, key)),
-                str(error),
-                "correct the value in the source database or change the view (a new revision), then start "
-                "the pipeline again",
-            ) from error
-
+            raise unfit_document(self._pipeline, self._output, lsn, key, error) from error
         if not self._has_null_keys:
-            self._has_null_keys = any(fields[position] == NULL for position in self._key_positions)
+            self._has_null_keys = any(fields[position] == _NULL for position in self._key_positions)
         return "\t".join((*fields, str(lsn), "f\n" if document is not None else "t\n"))
-
-    def _named(self, document: tuple[int, bytes] | None) -> str:
-        what = f"view {self._output.view!r} in table {self._output.name}"
-        if document is None:
-            return what
-        lsn, key = document
-        shown = key.decode(errors="replace")[:_SHOWN_KEY]
-        return f"a document of {what}, key {shown}, commit LSN {format_position(lsn)}"
 
     def _newest(self) -> sql.Composable:
         """Returns a query for the newest copied document of each key."""
@@ -256,6 +307,47 @@ class TableWriter:
             yield sql.SQL("({}) AND {}").format(some, both), True
 
 
+def _json_type(column_type: str) -> Any:
+    return msgspec.Raw if column_type in _LOOSE | _VERBATIM else str | None
+
+
+def _field_of(column_type: str) -> Callable[[Any], str]:
+    if column_type == "jsonb":
+        return _json
+    if column_type in _LOOSE:
+        return _number
+    if column_type in _VERBATIM:
+        return _verbatim
+    return _bytes if column_type == "bytea" else _text
+
+
+def _text(value: str) -> str:
+    if "\x00" in value:
+        raise ValueError("the text contains a NUL character, which PostgreSQL does not accept")
+    return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], value)
+
+
+def _bytes(value: str) -> str:
+    try:
+        return "\\\\x" + b64decode(value, validate=True).hex()
+    except Base64Error as error:
+        raise ValueError(f"not base64: {error}") from error
+
+
+def _verbatim(value: msgspec.Raw) -> str:
+    text = bytes(value).decode()
+    return _NULL if text == "null" else text
+
+
+def _number(value: msgspec.Raw) -> str:
+    return _verbatim(value).strip('"')
+
+
+def _json(value: msgspec.Raw) -> str:
+    text = _verbatim(value)
+    return text if text == _NULL else _text(text)
+
+
 def _line_of(error: psycopg.Error) -> int | None:
     """Returns the number of the COPY line that an error refers to; None if it refers to none."""
     context = error.diag.context or ""
@@ -268,3 +360,36 @@ def _column_of(error: psycopg.Error) -> str | None:
     context = error.diag.context or ""
     _, found, rest = context.partition(", column ")
     return rest.partition(":")[0] if found else None
+
+
+def passes(error: psycopg.Error) -> bool:
+    """Returns whether the same may succeed later without any change of the data."""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError)
+    return state[:2] in _PASSING_CLASSES or state == _READ_ONLY
+
+
+def reason(error: psycopg.Error) -> str:
+    """Returns PostgreSQL's own message in one line; it never contains a password."""
+    diagnosis = error.diag
+    parts = [diagnosis.message_primary or str(error).strip() or type(error).__name__]
+    parts += [part for part in (diagnosis.message_detail, diagnosis.message_hint) if part]
+    return "; ".join(" ".join(part.split()) for part in parts)
+
+
+def refusal(pipeline: str, what: str, error: psycopg.Error) -> SlackwaterError:
+    """Returns the error to raise after an error that is not transient.
+
+    Args:
+        pipeline: The name of the pipeline.
+        what: The view and its table, and the key if it is known.
+        error: PostgreSQL's answer.
+    """
+    if isinstance(error, _CHANGED):
+        return StateError(
+            f"pipeline {pipeline!r}: {what} was changed since the pipeline wrote it: {reason(error)}",
+            f"restore the table, {_AGAIN}; it continues where the output ends. If rows are lost, raise "
+            "`revision` in pipeline.toml, which rebuilds the view in a new table",
+        )
+    return OutputRefusedError(pipeline, what, reason(error), _ADVICE.get(error.sqlstate or "", CHANGE_VALUE))

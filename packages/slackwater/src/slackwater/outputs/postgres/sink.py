@@ -22,12 +22,10 @@ from psycopg import errors
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.outputs.batch import BatchCommits
-from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
-from slackwater.outputs.errors import run_overtaken
+from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport, run_overtaken
 from slackwater.outputs.postgres import ledger
-from slackwater.outputs.postgres.answers import passes, reason, refusal
 from slackwater.outputs.postgres.ledger import Database
-from slackwater.outputs.postgres.merge import TableWriter
+from slackwater.outputs.postgres.merge import TableWriter, passes, reason, refusal
 from slackwater.outputs.postgres.tables import PostgresSinkSettings, forms, prepare_tables, table_oids
 from slackwater.outputs.sink import Failure, Sink, Waiting, Written
 from slackwater.protocol import (

@@ -1,16 +1,52 @@
-"""The tables of the views: created if they do not exist, otherwise compared with what the views need."""
+"""The tables of the views: their columns, created if they do not exist, otherwise compared with the views."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from psycopg import sql
 
 from slackwater.outputs.contract import HISTORY_SUFFIX, OutputTable, SinkSettings
 from slackwater.outputs.postgres import ledger
-from slackwater.outputs.postgres.columns import stored_columns
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.protocol import ConfigError, PostgresSettings, StateError
 from slackwater.sql.plan import OutputColumn
+
+_LONGEST_NAME: Final = 63
+"""PostgreSQL's limit for names, in bytes."""
+
+_TYPES: Final = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "smallint",
+    "UTINYINT": "smallint",
+    "SMALLINT": "smallint",
+    "USMALLINT": "integer",
+    "INTEGER": "integer",
+    "UINTEGER": "bigint",
+    "BIGINT": "bigint",
+    "UBIGINT": "numeric(20,0)",
+    "HUGEINT": "numeric(39,0)",
+    "UHUGEINT": "numeric(39,0)",
+    "FLOAT": "real",
+    "DOUBLE": "double precision",
+    "VARCHAR": "text",
+    "UUID": "uuid",
+    "DATE": "date",
+    "TIME": "time without time zone",
+    "TIMESTAMP": "timestamp without time zone",
+    "TIMESTAMP_S": "timestamp without time zone",
+    "TIMESTAMP_MS": "timestamp without time zone",
+    "TIMESTAMP WITH TIME ZONE": "timestamp with time zone",
+    "TIMESTAMPTZ": "timestamp with time zone",
+    "TIME WITH TIME ZONE": "time with time zone",
+    "INTERVAL": "interval",
+    "BIT": "bit varying",
+    "BLOB": "bytea",
+    "JSON": "jsonb",
+}
+"""By DuckDB type; the names are those of PostgreSQL's ``format_type``."""
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 VALID_FROM = "valid_from_lsn"
 VALID_TO = "valid_to_lsn"
@@ -59,6 +95,36 @@ class TableForm:
     def identifier(self) -> sql.Identifier:
         """The name for statements."""
         return sql.Identifier(self.schema, self.name)
+
+
+def postgres_type(duckdb_type: str) -> str:
+    """Returns the PostgreSQL type that can contain every value of a DuckDB type as documents write it."""
+    decimal = _DECIMAL.fullmatch(duckdb_type)
+    if decimal is not None:
+        return f"numeric({decimal[1]},{decimal[2]})"
+    if duckdb_type.endswith("]") or duckdb_type.startswith(("STRUCT(", "MAP(", "UNION(")):
+        return "jsonb"
+    return _TYPES.get(duckdb_type, "text")
+
+
+def stored_columns(columns: Iterable[OutputColumn]) -> tuple[OutputColumn, ...]:
+    """Returns columns with the types that PostgreSQL has for them."""
+    return tuple(OutputColumn(column.name, postgres_type(column.type)) for column in columns)
+
+
+def check_names(view: str, columns: Iterable[OutputColumn]) -> None:
+    """Refuses columns whose names PostgreSQL would change.
+
+    Raises:
+        ConfigError: There is one; the error names it.
+    """
+    for column in columns:
+        if len(column.name.encode()) > _LONGEST_NAME or "\x00" in column.name:
+            raise ConfigError(
+                f"view {view!r}: column name {column.name!r} has more than {_LONGEST_NAME} bytes, the "
+                "maximum in PostgreSQL",
+                "give the column a shorter name with AS",
+            )
 
 
 def forms(output: OutputTable) -> Iterator[TableForm]:
@@ -142,13 +208,9 @@ def table_oids(database: Database, forms: Sequence[TableForm]) -> dict[str, int]
     return dict(rows.fetchall())
 
 
-def create_statements(form: TableForm) -> list[sql.Composed]:
-    """Returns the statements that create a table."""
-    parts = [sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(c.type)) for c in form.columns]
-    if form.key:
-        parts.append(sql.SQL("PRIMARY KEY ({})").format(names(form.key)))
-    body = sql.SQL(", ").join(parts)
-    return [sql.SQL("CREATE TABLE {} ({})").format(form.identifier, body)]
+def declared(columns: Iterable[OutputColumn]) -> list[sql.Composed]:
+    """Returns the declarations of columns in a CREATE TABLE."""
+    return [sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(c.type)) for c in columns]
 
 
 def names(columns: Sequence[str]) -> sql.Composed:
@@ -194,8 +256,11 @@ def _create(database: Database, form: TableForm) -> int:
     known = database.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (form.schema,)).fetchone()
     if known is None:
         database.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(form.schema)))
-    for statement in create_statements(form):
-        database.execute(statement)
+    parts = declared(form.columns)
+    if form.key:
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(names(form.key)))
+    body = sql.SQL(", ").join(parts)
+    database.execute(sql.SQL("CREATE TABLE {} ({})").format(form.identifier, body))
     oid = find_table(database, form)
     assert oid is not None  # noqa: S101 - made in this transaction
     return oid
