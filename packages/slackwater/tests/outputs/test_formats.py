@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from slackwater.outputs.avro import AvroEncoder, days, timestamp
 from slackwater.outputs.contract import UnfitValueError
-from slackwater.outputs.form import json_schema
+from slackwater.outputs.kafka.settings import json_schema
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.outputs.contract import OutputRefusedError, run_overtaken
+from slackwater.outputs.contract import OutputRefusedError
 from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, read_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
@@ -25,6 +25,7 @@ from slackwater.protocol import (
     UnavailableError,
     encode_progress_record,
 )
+from slackwater.protocol.errors import run_overtaken
 from slackwater_lab.fakes.topics import FlakyConsumer
 
 MakeBatch = Callable[..., DocumentBatch]

@@ -16,8 +16,7 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, with_documents
 from slackwater.kafka.registry import SchemaRegistry
 from slackwater.outputs.contract import Emit, Format, KeyFormat, OutputRefusedError
-from slackwater.outputs.form import OutputForm, output_form
-from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputForm, output_form
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.sink import Waiting
 from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError

@@ -9,7 +9,6 @@ import pytest
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.kafka.transactions import Headers
-from slackwater.outputs.contract import run_overtaken
 from slackwater.outputs.kafka import sink as kafka
 from slackwater.outputs.kafka.answers import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
@@ -24,6 +23,7 @@ from slackwater.protocol import (
     UnavailableError,
     decode_progress_record,
 )
+from slackwater.protocol.errors import run_overtaken
 
 MakeBatch = Callable[..., DocumentBatch]
 

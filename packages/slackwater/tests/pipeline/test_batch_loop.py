@@ -14,7 +14,7 @@ from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import LogWrite, PackedBlob, place_writes
 from slackwater.engine.state.manifest import read_state, segment_name, segment_path
 from slackwater.engine.state.store import MemoryStore
-from slackwater.outputs.contract import WriteReport, run_overtaken
+from slackwater.outputs.contract import WriteReport
 from slackwater.pipeline import BatchProgress, RunMonitor
 from slackwater.pipeline.batch_job import BatchResult
 from slackwater.pipeline.batch_loop import BatchLoop
@@ -22,6 +22,7 @@ from slackwater.pipeline.batch_task import KnownState
 from slackwater.pipeline.copied_state import CopiedBatch
 from slackwater.pipeline.source.planner import PlannedCut
 from slackwater.protocol import BatchHeader, OvertakenError, SystemClock, UnavailableError
+from slackwater.protocol.errors import run_overtaken
 
 Hook = Callable[[], object]
 STAGES = "stages"

@@ -18,7 +18,6 @@ from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommi
 from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import RecordsGoneError, TopicUnavailableError
 from slackwater.engine.settings import FormProof
-from slackwater.outputs.contract import run_overtaken
 from slackwater.pipeline import RunSettings, connector_check, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
@@ -39,6 +38,7 @@ from slackwater.protocol import (
     SystemClock,
     UnavailableError,
 )
+from slackwater.protocol.errors import run_overtaken
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.memory import InMemoryLeaseLog, InMemoryPipelineLog
 

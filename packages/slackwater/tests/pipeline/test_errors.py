@@ -3,8 +3,8 @@ import pickle
 import pytest
 
 from slackwater.cuts import RecordsGoneError
-from slackwater.outputs import errors
-from slackwater.outputs.contract import OutputRefusedError, run_overtaken
+from slackwater.outputs import contract
+from slackwater.outputs.contract import OutputRefusedError
 from slackwater.outputs.kafka.answers import TransactionFailedError
 from slackwater.protocol import (
     ConfigError,
@@ -15,6 +15,7 @@ from slackwater.protocol import (
     UnavailableError,
 )
 from slackwater.protocol import errors as kinds
+from slackwater.protocol.errors import run_overtaken
 
 EVERY = [
     SlackwaterError("it failed"),
@@ -31,7 +32,7 @@ EVERY = [
 
 
 def test_every_class_is_in_the_list() -> None:
-    found = [*vars(kinds).values(), *vars(errors).values()]
+    found = [*vars(kinds).values(), *vars(contract).values()]
     classes = {each for each in found if isinstance(each, type) and issubclass(each, SlackwaterError)}
     assert classes == {type(e) for e in EVERY} - {TransactionFailedError, RecordsGoneError}
 

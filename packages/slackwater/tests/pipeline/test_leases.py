@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slackwater.cuts import TopicUnavailableError
-from slackwater.outputs.contract import OutputRefusedError, run_overtaken
+from slackwater.outputs.contract import OutputRefusedError
 from slackwater.pipeline.leases import CLOCK_MARGIN, LeaseHolder
 from slackwater.protocol import (
     CommitPosition,
@@ -23,6 +23,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
+from slackwater.protocol.errors import run_overtaken
 from slackwater_lab.fakes.memory import InMemoryLeaseLog
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from slackwater.engine.settings import Scope
-from slackwater.protocol import BatchHeader, ConfigError, OvertakenError, format_position
+from slackwater.protocol import BatchHeader, ConfigError, format_position
 from slackwater.sql.plan import OutputColumn
 
 CHANGE_VALUE: Final = (
@@ -147,21 +147,6 @@ class OutputRefusedError(ConfigError):
         self.args = pipeline, what, reason, hint
         self.reason = reason
         """The output's own message."""
-
-
-def run_overtaken(pipeline: str, found: str) -> OvertakenError:
-    """Returns the error for an output that another run has taken over; nothing of the last batch is visible.
-
-    Args:
-        pipeline: The name of both runs.
-        found: The evidence in the output.
-    """
-    return OvertakenError(
-        f"another run of pipeline {pipeline!r} took over; this run stops, and nothing of its unfinished "
-        "batch is visible",
-        f"run each pipeline only once, or give the other one a different name (found: {found})",
-        found,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

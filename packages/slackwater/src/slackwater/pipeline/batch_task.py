@@ -43,7 +43,7 @@ from slackwater.engine.state.manifest import (
 )
 from slackwater.engine.state.store import StateStore, open_store
 from slackwater.engine.task import PipelineTask, TaskResult
-from slackwater.outputs.form import OutputForm
+from slackwater.outputs.kafka.settings import OutputForm
 from slackwater.pipeline.collector import collector_paused
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.task import IdlePackers, read_packed

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 from slackwater.outputs.contract import OutputTable, SinkKind, SinkProbe
-from slackwater.outputs.form import OutputForm, output_form
 from slackwater.outputs.kafka.debezium import row_type
-from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputForm, OutputTopic, output_form
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.sink import Sink, Waiting
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, keys_move

@@ -56,6 +56,21 @@ class OvertakenError(StateError):
         self.found = found
 
 
+def run_overtaken(pipeline: str, found: str) -> OvertakenError:
+    """Returns the error for an output that another run has taken over; nothing of the last batch is visible.
+
+    Args:
+        pipeline: The name of both runs.
+        found: The evidence in the output.
+    """
+    return OvertakenError(
+        f"another run of pipeline {pipeline!r} took over; this run stops, and nothing of its unfinished "
+        "batch is visible",
+        f"run each pipeline only once, or give the other one a different name (found: {found})",
+        found,
+    )
+
+
 class UnavailableError(SlackwaterError):
     """A server or a disk does not work, or something is in use. Nothing is lost: try again later."""
 

@@ -17,7 +17,7 @@ from slackwater.kafka.retry import (
     reason_of,
 )
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
-from slackwater.outputs.contract import OutputRefusedError, run_overtaken
+from slackwater.outputs.contract import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.sink import tried
 from slackwater.protocol import (
@@ -29,6 +29,7 @@ from slackwater.protocol import (
     decode_progress_record,
     visible_progress,
 )
+from slackwater.protocol.errors import run_overtaken
 
 T = TypeVar("T")
 

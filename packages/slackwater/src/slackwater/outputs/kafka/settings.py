@@ -1,19 +1,130 @@
-"""The settings of a Kafka sink."""
+"""The settings of a Kafka sink, and the form of its records: how values and keys are encoded, and schemas."""
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any, Final
 
-from slackwater.outputs.contract import OutputTable, SinkSettings
-from slackwater.outputs.form import OutputForm
-from slackwater.protocol import KafkaSettings, RegistrySettings, SourceTopics
+import msgspec
+from duckdb import sqltype
+from duckdb.sqltypes import DuckDBPyType
+
+from slackwater.engine.payloads import Document
+from slackwater.kafka.registry import Schema, SchemaKind
+from slackwater.outputs.avro import NAMESPACE, AvroEncoder, avro_name
+from slackwater.outputs.contract import Format, KeyFormat, OutputTable, SinkSettings, UnfitValueError
+from slackwater.protocol import ConfigError, InputError, KafkaSettings, RegistrySettings, SourceTopics
 from slackwater.protocol.keys import commit_topic, progress_topic
+from slackwater.sql.duckdb_sql import type_children, type_kind
+from slackwater.sql.plan import OutputColumn, PublishedView
 
 _SLOWEST_BYTES_PER_SECOND = 2_000_000
 """A twentieth of the rate at which one producer writes on two idle cores."""
 _LONGEST_TRANSACTION = timedelta(minutes=15)
 """The broker's default limit (``transaction.max.timeout.ms``)."""
+_KEY: Final = "key"
+_SHOWN: Final = 200
+_only_value = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_Encode = Callable[[bytes], bytes]
+_DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_NULL: Final = {"type": "null"}
+_NAMES_OF_NUMBERS: Final = {"enum": ["NaN", "Infinity", "-Infinity"]}
+_INTEGER: Final = {"type": "integer"}
+_NUMBER: Final = {"anyOf": [{"type": "number"}, _NAMES_OF_NUMBERS]}
+_SCALARS: Final[dict[str, dict[str, Any]]] = {
+    "boolean": {"type": "boolean"},
+    **dict.fromkeys(
+        (
+            "tinyint", "utinyint", "smallint", "usmallint", "integer", "uinteger", "bigint", "ubigint",
+            "hugeint", "uhugeint",
+        ),
+        _INTEGER,
+    ),
+    "float": _NUMBER,
+    "double": _NUMBER,
+    "uuid": {"type": "string", "format": "uuid"},
+    "blob": {"type": "string", "contentEncoding": "base64"},
+}  # fmt: skip
+"""By DuckDB's name of the type; all other types are text. Dates and times have no format, because those of
+DuckDB have a larger range than those of RFC 3339, including infinity."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """The form of an output's values and keys. Plain data, which is sent to the workers.
+
+    Attributes:
+        view: The name of the view.
+        columns: The columns of its documents.
+        key: The columns of its keys; columns that are not selected have no type.
+        value: The format of values.
+        keys: The format of keys.
+    """
+
+    view: str
+    columns: tuple[OutputColumn, ...]
+    key: tuple[OutputColumn, ...]
+    value: Format
+    keys: KeyFormat
+
+    @property
+    def value_schema(self) -> Schema | None:
+        """The schema of values that has to be registered."""
+        if self.value is Format.AVRO:
+            return Schema(SchemaKind.AVRO, self._value_encoder().schema)
+        if self.value is Format.JSON_SCHEMA:
+            return Schema(SchemaKind.JSON, json_schema(self.view, self.columns))
+        return None
+
+    @property
+    def key_schema(self) -> Schema | None:
+        """The schema of keys that has to be registered."""
+        if self.keys is KeyFormat.AVRO:
+            return Schema(SchemaKind.AVRO, self._key_encoder().schema)
+        if self.keys is KeyFormat.JSON_SCHEMA:
+            return Schema(SchemaKind.JSON, json_schema(f"{self.view} {_KEY}", self.key))
+        return None
+
+    def encoder(self) -> Callable[[Document], Document] | None:
+        """Returns the function that turns documents into records, without schema ids; None if not needed.
+
+        The function is pure. It raises :class:`InputError` for a value that the form cannot
+        represent.
+        """
+        encode_value = self._value_encoder() if self.value is Format.AVRO else None
+        encode_key: _Encode | None = None
+        if self.keys is KeyFormat.AVRO:
+            encode_key = self._key_encoder()
+        elif self.keys is KeyFormat.STRING:
+            encode_key = plain_text
+        if encode_value is None and encode_key is None:
+            return None
+        view = self.view
+
+        def encode(document: Document) -> Document:
+            lsn, key, value = document
+            try:
+                return (
+                    lsn,
+                    key if encode_key is None else encode_key(key),
+                    value if encode_value is None or value is None else encode_value(value),
+                )
+            except UnfitValueError as error:
+                shown = key[:_SHOWN].decode(errors="replace")
+                raise InputError(
+                    f"view {view!r}, key {shown}: a value cannot be written to the output: {error}",
+                    "correct the row, or cast the column to text in the view (a new revision)",
+                ) from error
+
+        return encode
+
+    def _value_encoder(self) -> AvroEncoder:
+        return AvroEncoder(f"{NAMESPACE}.{avro_name(self.view)}", self.columns)
+
+    def _key_encoder(self) -> AvroEncoder:
+        return AvroEncoder(f"{NAMESPACE}.{avro_name(self.view)}.{_KEY}", self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +234,89 @@ class KafkaSinkSettings(SinkSettings):
     def progress_topic(self) -> str:
         """The topic of the progress records."""
         return progress_topic(self.pipeline)
+
+
+def plain_text(key: bytes) -> bytes:
+    """Returns the only value of a key as text: text without quotes, anything else as in JSON.
+
+    Raises:
+        UnfitValueError: It is NULL, for which there is no text.
+    """
+    (raw,) = _only_value(key).values()
+    value: Any = bytes(raw)
+    if value == b"null":
+        raise UnfitValueError("the key is NULL, which cannot be written as text")
+    return json.loads(value).encode() if value.startswith(b'"') else bytes(value)
+
+
+def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputForm | None:
+    """Returns the form of a view's records; None if they are its documents and keys without changes.
+
+    Raises:
+        ConfigError: The form cannot represent the view's columns or its key.
+    """
+    if value in (Format.JSON, Format.DEBEZIUM) and keys is KeyFormat.JSON:
+        return None
+    types = {column.name: column.type for column in view.outputs}
+    key = tuple(OutputColumn(name, types.get(name, "")) for name in view.key)
+    of_view = f"view {view.name!r}"
+    if keys is KeyFormat.STRING and len(key) != 1:
+        raise ConfigError(
+            f'{of_view}: key_format = "string" needs a key of one column, but it has {len(key)}',
+            'set another key_format; the default is "json"',
+        )
+    missing = [column.name for column in key if not column.type]
+    if keys in (KeyFormat.AVRO, KeyFormat.JSON_SCHEMA) and missing:
+        raise ConfigError(
+            f"{of_view}: its key has column {missing[0]!r}, which it does not select",
+            f'select it, or set another key_format than "{keys}"',
+        )
+    form = OutputForm(view.name, view.outputs, key, value, keys)
+    try:
+        form.encoder()
+    except UnfitValueError as error:
+        raise ConfigError(f"{of_view}: {error}", "give one another name with AS") from error
+    return form
+
+
+def json_schema(title: str, columns: Sequence[OutputColumn]) -> str:
+    """Returns the JSON Schema of documents, or of keys, as JSON text.
+
+    It is draft 7, which all registries support. Objects allow no further members, and no member is required,
+    so that a column may be added under the compatibility BACKWARD. Documents always contain all members.
+    """
+    schema = _object_schema((column.name, sqltype(column.type)) for column in columns)
+    return json.dumps({"$schema": _DRAFT, "title": title, **schema})
+
+
+def _object_schema(members: Iterable[tuple[str, DuckDBPyType]]) -> dict[str, Any]:
+    properties = {name: _value_schema(member) for name, member in members}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _value_schema(column_type: DuckDBPyType) -> dict[str, Any]:
+    """Returns the schema of values that may be null."""
+    kind = type_kind(column_type)
+    if kind == "json":
+        return {}
+    if kind == "null":
+        return _NULL
+    schema = _present_schema(kind, column_type)
+    if "anyOf" in schema:
+        return {"anyOf": [*schema["anyOf"], _NULL]}
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _present_schema(kind: str, column_type: DuckDBPyType) -> dict[str, Any]:
+    children = type_children(column_type)
+    if kind in ("list", "array"):
+        return {"type": "array", "items": _value_schema(children[0][1])}
+    if kind == "struct":
+        return _object_schema(children)
+    if kind == "map":
+        return {"type": "object", "additionalProperties": _value_schema(children[1][1])}
+    if kind == "decimal":
+        _, scale = (value for _, value in column_type.children)
+        fraction = rf"\.[0-9]{{{scale}}}" if scale else ""
+        return {"type": "string", "pattern": f"^-?[0-9]*{fraction}$" if scale else "^-?[0-9]+$"}
+    return _SCALARS.get(kind, {"type": "string"})

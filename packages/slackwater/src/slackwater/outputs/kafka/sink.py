@@ -23,7 +23,7 @@ from slackwater.kafka.registry import (
     wire_header,
 )
 from slackwater.kafka.transactions import TransactionWriter
-from slackwater.outputs.contract import OutputRefusedError, SinkProbe, run_overtaken
+from slackwater.outputs.contract import OutputRefusedError, SinkProbe
 from slackwater.outputs.kafka.answers import (
     SinkProducer,
     TransactionFailedError,
@@ -47,6 +47,7 @@ from slackwater.protocol import (
     nothing_visible,
     visible_progress,
 )
+from slackwater.protocol.errors import run_overtaken
 
 _BATCH_BYTES = 1_000_000
 """librdkafka's own limit."""

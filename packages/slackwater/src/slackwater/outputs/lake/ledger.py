@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from slackwater.outputs.contract import run_overtaken
 from slackwater.outputs.lake.table import (
     Lake,
     LakeTable,
@@ -29,6 +28,7 @@ from slackwater.protocol import (
     decode_progress_record,
     encode_progress_record,
 )
+from slackwater.protocol.errors import run_overtaken
 from slackwater.protocol.keys import lake_ledger
 
 PIPELINE: Final = "slackwater.pipeline"

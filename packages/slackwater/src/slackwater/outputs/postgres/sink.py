@@ -22,7 +22,7 @@ from psycopg import errors
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.outputs.batch import BatchCommits
-from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport, run_overtaken
+from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.merge import TableWriter, passes, reason, refusal
@@ -36,6 +36,7 @@ from slackwater.protocol import (
     StateError,
     visible_progress,
 )
+from slackwater.protocol.errors import run_overtaken
 
 _LOCK_TIMEOUT: Final = "2s"
 _CONNECTION: Final[dict[str, Any]] = {
