@@ -14,8 +14,8 @@ from time import thread_time
 import msgspec
 
 from slackwater.cdc import Frontier, Partition
-from slackwater.cdc.columns import ParsedRows, parse_rows
 from slackwater.cdc.envelope import Row, decode_transaction
+from slackwater.cdc.partition import ParsedRows, parse_rows
 from slackwater.protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId

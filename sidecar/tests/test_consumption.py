@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from slackwater.cdc import Frontier
-from slackwater.cdc.columns import ParsedRows
+from slackwater.cdc.partition import ParsedRows
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import consumption
 from slackwater_sidecar.consumption import (

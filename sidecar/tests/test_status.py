@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from slackwater.cdc import Frontier, Obstacle
-from slackwater.cdc.regression import Regression
-from slackwater.cdc.report import WAITS_FOR_OTHERS
+from slackwater.cdc.commits import Regression
+from slackwater.cdc.completeness import WAITS_FOR_OTHERS
 from slackwater.cuts import FrontierState
 from slackwater.protocol import KafkaSettings, OpenTransaction, Servers
 from slackwater_sidecar import SidecarSettings

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.avro import MAGIC, ToJson
-from slackwater.cdc.columns import ParsedRows
+from slackwater.cdc.partition import ParsedRows
 from slackwater.kafka.registry import RegistryUnavailableError, Send, avro_to_json, over_http
 from slackwater.kafka.retry import GROUP_REFUSED, OUT_OF_RANGE_CODES, reason_of
 from slackwater.protocol import Clock, ConfigError, SystemClock, UnavailableError

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 
 from slackwater.cdc import EndOffsets, Frontier, Partition
-from slackwater.cdc.columns import ParsedRows
+from slackwater.cdc.partition import ParsedRows
 from slackwater.kafka.reader import list_offsets
 from slackwater.kafka.retry import reason_of
 from slackwater.protocol import ConfigError, InputError, SlackwaterError

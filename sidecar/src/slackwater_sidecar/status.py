@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 
 from slackwater.cdc import Frontier
-from slackwater.cdc.regression import Regression
-from slackwater.cdc.report import WAITS_FOR_OTHERS
-from slackwater.cdc.table_snapshots import FIRST_SNAPSHOT_HINT, SNAPSHOT_HINT
+from slackwater.cdc.commits import Regression
+from slackwater.cdc.completeness import WAITS_FOR_OTHERS
+from slackwater.cdc.initial_snapshot import FIRST_SNAPSHOT_HINT, SNAPSHOT_HINT
 from slackwater.cuts import FrontierState, RegressionNotice
 from slackwater.protocol import (
     SNAPSHOT_XID,

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-from slackwater.cdc.columns import ParsedRows, parse_rows
+from slackwater.cdc.partition import ParsedRows, parse_rows
 from slackwater_sidecar.consumption import (
     CHUNK,
     MAX_RECORDS,

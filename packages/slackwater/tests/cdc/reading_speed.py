@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from time import process_time
 
 from slackwater.cdc import Frontier
-from slackwater.cdc.columns import parse_rows
 from slackwater.cdc.envelope import decode_full_row, decode_row
+from slackwater.cdc.partition import parse_rows
 from slackwater_lab.debezium.records import change_value
 
 Records = Sequence[tuple[int, bytes]]

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from slackwater.cdc import Frontier, UndecodableRecordError, decode_change
 from slackwater.cdc.avro import AvroToJson
-from slackwater.cdc.columns import parse_rows
 from slackwater.cdc.envelope import decode_notification, decode_transaction
+from slackwater.cdc.partition import parse_rows
 from slackwater.protocol import SlackwaterError, decode_cut, encode_cut
 from slackwater_lab.debezium import change_value, end_value
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slackwater.cdc.table_snapshots import ALL_TABLES
+from slackwater.cdc.initial_snapshot import ALL_TABLES
 from slackwater.protocol import Cut
 from slackwater_lab.debezium import begin_value, incremental_value, notification_value, snapshot_notifications
 from slackwater_lab.debezium.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row

@@ -6,15 +6,14 @@ from typing import Any
 
 from slackwater.cdc import Frontier, Partition, completeness
 from slackwater.cdc.avro import AvroToJson
-from slackwater.cdc.commits import Commits
+from slackwater.cdc.commits import Commits, RegressionWatch
 from slackwater.cdc.completeness import Completeness
 from slackwater.cdc.cuts import Barriers, Cuts
+from slackwater.cdc.initial_snapshot import TableSnapshots
 from slackwater.cdc.partition_queues import Fences, PartitionQueue
 from slackwater.cdc.records.batch import TransactionTable
 from slackwater.cdc.records.changes import BatchChanges, SnapshotPlaces
-from slackwater.cdc.regression import RegressionWatch
 from slackwater.cdc.snapshots import Snapshots
-from slackwater.cdc.table_snapshots import TableSnapshots
 from slackwater.pipeline.source import markers, planner
 from slackwater.pipeline.source.kafka_reader import SpanReader
 from slackwater.pipeline.source.planner import Planner

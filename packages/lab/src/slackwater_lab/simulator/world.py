@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from slackwater.cdc.table_snapshots import ALL_TABLES
+from slackwater.cdc.initial_snapshot import ALL_TABLES
 from slackwater.cuts import RecordsGoneError
 from slackwater.protocol import (
     AheadMarkers,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
 from slackwater.protocol import Finding, SourceTopics, Verdict
 
 _JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"

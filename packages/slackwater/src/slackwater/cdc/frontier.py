@@ -7,8 +7,8 @@ within a partition and in any order between partitions, and requests cuts.
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from slackwater.cdc.commits import Commits
-from slackwater.cdc.completeness import Completeness
+from slackwater.cdc.commits import Commits, Regression, RegressionWatch
+from slackwater.cdc.completeness import Completeness, late_rows, open_snapshot, open_transaction
 from slackwater.cdc.cuts import Barriers, Cuts
 from slackwater.cdc.initial_snapshot import InitialSnapshot
 from slackwater.cdc.partition import Partition
@@ -21,11 +21,8 @@ from slackwater.cdc.partition_queues import (
     Pending,
     Waiting,
 )
-from slackwater.cdc.regression import Regression, RegressionWatch
-from slackwater.cdc.report import late_rows, open_snapshot, open_transaction
 from slackwater.cdc.snapshots import Snapshots
-from slackwater.cdc.subscription import Subscription
-from slackwater.cdc.transaction import Transaction
+from slackwater.cdc.transaction import Subscription, Transaction
 from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
@@ -328,7 +325,7 @@ class Frontier:
         if self._snapshots.pending is not None:
             result.insert(0, open_snapshot(self._snapshots.pending, self._snapshots.announced))
         elif self._snapshots.late:
-            result.insert(0, late_rows(self._snapshots.late[0]))
+            result.insert(0, late_rows(self._snapshots.late[0].lsn))
         return result[:limit]
 
     # --- rules

@@ -17,10 +17,16 @@ Rows of incremental snapshots have no LSN at all: the next cut that ends after t
 
 from collections.abc import Iterable
 
-from slackwater.cdc.commits import Commits
+from slackwater.cdc.commits import Commits, RegressionWatch
 from slackwater.cdc.envelope import UNREADABLE, Row, decode_full_row, decode_notification
 from slackwater.cdc.errors import UndecodableRecordError, shortened
-from slackwater.cdc.initial_snapshot import Announcements, InitialSnapshot, Portion, RecentRows
+from slackwater.cdc.initial_snapshot import (
+    Announcements,
+    InitialSnapshot,
+    Portion,
+    RecentRows,
+    TableSnapshots,
+)
 from slackwater.cdc.partition_queues import (
     EndOffsets,
     Fences,
@@ -31,10 +37,7 @@ from slackwater.cdc.partition_queues import (
     Waiting,
 )
 from slackwater.cdc.postgres import CLOCK_SKEW_MS, ON_ITS_WAY_MS
-from slackwater.cdc.regression import RegressionWatch
-from slackwater.cdc.subscription import Subscription
-from slackwater.cdc.table_snapshots import TableSnapshots
-from slackwater.cdc.transaction import Transaction
+from slackwater.cdc.transaction import Subscription, Transaction
 from slackwater.protocol import Cut, SourceTopics
 
 _END_OF_TIME = 1 << 63

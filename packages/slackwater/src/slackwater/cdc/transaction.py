@@ -1,15 +1,60 @@
-"""Transactions that the frontier has not reached yet, and their rows that were read: one byte per row."""
+"""Transactions that the frontier has not reached yet, and their rows that were read: one byte per row.
+
+Which tables are followed, and what proves that all rows of a table were read, is here, too.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from slackwater.cdc.envelope import MAX_ROWS, End
 from slackwater.cdc.partition_queues import EndOffsets, PartitionQueue
+from slackwater.protocol import Evidence
 
 _CAPACITY = 16
 _TO_ONE = bytes([0] + [1] * 255)
 Track = bytearray
 """The rows of one table by their order: 0, or the mark of the partition in which the row was read first."""
+
+
+class Subscription:
+    """The tables of a frontier. Never changes.
+
+    Args:
+        tables: The tables (``schema.table``) that are followed; None: all.
+        evidence: By table, what counts as proof of completeness; ``counts`` for tables not named.
+    """
+
+    def __init__(self, tables: frozenset[str] | None, evidence: Mapping[str, Evidence] | None = None) -> None:
+        self._tables = tables
+        self.exempt = {t: kind for t, kind in (evidence or {}).items() if kind is not Evidence.COUNTS}
+        """Tables whose completeness is not judged by counts, with what judges it."""
+        self._names: dict[tuple[str, str], str | None] = {}
+
+    def is_followed(self, table: str) -> bool:
+        """Returns whether rows of a table (``schema.table``) are read."""
+        return self._tables is None or table in self._tables
+
+    def table(self, place: tuple[str, str]) -> str | None:
+        """Returns ``schema.table`` for a schema and a table; None if the table is not followed."""
+        try:
+            return self._names[place]
+        except KeyError:
+            name = ".".join(place)
+            self._names[place] = result = name if place[1] and self.is_followed(name) else None
+            return result
+
+    def only_followed(self, end: End) -> End:
+        """Returns END without the counts of tables that are not followed."""
+        if all(map(self.is_followed, end.counts)):
+            return end
+        counts = {table: count for table, count in end.counts.items() if self.is_followed(table)}
+        return End(end.xid, end.commit_lsn, end.commit_ts_ms, counts)
+
+    def counted(self, end: End) -> Mapping[str, int]:
+        """Returns the counts of END for the tables that are judged by counts."""
+        if not self.exempt or self.exempt.keys().isdisjoint(end.counts):
+            return end.counts
+        return {table: count for table, count in end.counts.items() if table not in self.exempt}
 
 
 class RunRows:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
 from slackwater.client.broker import Stored
 from slackwater.client.changes import ChangeMerge
 from slackwater.client.inputs import ChangeTopics

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from slackwater.cdc.connector import unknown_properties
-from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
 from slackwater.cuts import (
     CutLog,
     MarkerStoreUnavailableError,

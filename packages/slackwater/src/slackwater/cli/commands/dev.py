@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 import orjson
 
-from slackwater.cdc.table_snapshots import ALL_TABLES
+from slackwater.cdc.initial_snapshot import ALL_TABLES
 from slackwater.cli.topics import read_to_end, record_line
 from slackwater.command.invocation import kafka_settings, search_path_lines, setting, start_command
 from slackwater.command.output import Output

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from slackwater.cdc.report import UNDECIDED_SNAPSHOT
-from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.cdc.completeness import UNDECIDED_SNAPSHOT
+from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
 from slackwater.cli.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, partition_of
 from slackwater.control import ComponentKind, PipelineState, SourceSigns, fault_of_run, faults_of_source
 from slackwater.cuts import FrontierState
