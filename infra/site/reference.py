@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from slackwater.cli.doctor.facts import Cause
+from slackwater.cli.diagnosis import Cause
 from slackwater.cli.main import cli
 from slackwater.command import boundary
 from slackwater.protocol import metrics
@@ -268,7 +268,7 @@ def errors_page() -> str:
 
 def _causes() -> Iterator[tuple[str, str]]:
     """Gives the causes of doctor, each with the docstring below it, or with its name in words."""
-    path = ROOT / "packages/slackwater/src/slackwater/cli/doctor/facts.py"
+    path = ROOT / "packages/slackwater/src/slackwater/cli/diagnosis.py"
     body = next(
         node.body
         for node in ast.parse(path.read_text()).body

@@ -12,17 +12,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.cdc.envelope import End
-from slackwater.cli.commands.doctor import check_source, report_lines
-from slackwater.cli.doctor.diagnosis import diagnose
-from slackwater.cli.doctor.examination import Sources, examine
-from slackwater.cli.doctor.facts import (
-    Cause,
-    Finding,
-    PartitionFacts,
-    PartitionId,
-    SourceFacts,
-    make_report,
-)
+from slackwater.cli.commands.status import check_source, make_report, report_lines
+from slackwater.cli.diagnosis import Cause, Finding, diagnose
+from slackwater.cli.examination import PartitionFacts, PartitionId, SourceFacts, Sources, examine
 from slackwater.command.invocation import ANSWERS_WITHIN
 from slackwater.cuts import (
     CutLog,
@@ -384,7 +376,7 @@ class Stepping(SystemClock):
 
 
 EMPTY_PROBE: Any = SimpleNamespace(
-    with_topics=lambda known: known,
+    read_topics=lambda known: None,
     still_hanging=lambda partitions: partitions,
     with_newest_rows=lambda partitions: partitions,
 )

@@ -23,8 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.cli import main
-from slackwater.cli.doctor.examination import KafkaProbe
-from slackwater.cli.doctor.facts import SourceFacts
+from slackwater.cli.examination import KafkaProbe, SourceFacts
 from slackwater.command.listening import Role, new_token
 from slackwater.cuts import FrontierState
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
@@ -306,15 +305,16 @@ def test_what_an_open_kafka_transaction_hides_is_told_from_one_that_is_at_work(
     producer.begin_transaction()
     producer.produce(topic, b"{}", partition=2)
     producer.flush(30)
-    known = SourceFacts(topics=SourceTopics(source.name), now_ms=0)
+    seen, later = (SourceFacts(topics=SourceTopics(source.name), now_ms=0) for _ in range(2))
     with KafkaProbe(KafkaSettings(source.bootstrap), frozenset({topic}).__contains__) as probe:
-        seen = probe.with_topics(known)
+        probe.read_topics(seen)
         hidden = {place for place, facts in seen.partitions.items() if facts.hangs}
         assert hidden == {(topic, 2)}
         assert probe.still_hanging(seen.partitions) == seen.partitions
         producer.commit_transaction(30)
         wait_until(lambda: not any(facts.hangs for facts in probe.still_hanging(seen.partitions).values()))
-        rows = probe.with_newest_rows(probe.with_topics(known).partitions)
+        probe.read_topics(later)
+        rows = probe.with_newest_rows(later.partitions)
 
     assert [end.xid for _, end in seen.ends] == [1, 2]
     assert seen.data_topics == {topic}

@@ -10,9 +10,8 @@ import pytest
 
 from slackwater.cdc.envelope import End
 from slackwater.cli import main
-from slackwater.cli.decisions import Plan, plan_skip, plan_timeline, refusal_in_force
-from slackwater.cli.doctor.examination import Sources
-from slackwater.cli.doctor.facts import PartitionFacts, SourceFacts
+from slackwater.cli.commands.source import Plan, plan_skip, plan_timeline, refusal_in_force
+from slackwater.cli.examination import PartitionFacts, SourceFacts, Sources
 from slackwater.cuts import FrontierState, FrontierStatus, RegressionNotice
 from slackwater.protocol import (
     Cut,
@@ -211,7 +210,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         log, pipelines = world.log, world.pipelines
         yield Sources(SourceTopics("inv"), {}, world.store, log, pipelines, probe, SystemClock())
 
-    for command in ("source", "doctor"):
+    for command in ("source", "status"):
         monkeypatch.setattr(f"slackwater.cli.commands.{command}.open_sources", open_sources)
         monkeypatch.setattr(f"slackwater.cli.commands.{command}.examine", lambda _: world.facts)
     return world

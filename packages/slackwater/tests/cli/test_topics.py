@@ -3,8 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater.cli.doctor.examination import KafkaProbe
-from slackwater.cli.doctor.facts import SourceFacts
+from slackwater.cli.examination import KafkaProbe, SourceFacts
 from slackwater.cli.topics import read_to_end
 from slackwater.protocol import KafkaSettings, SourceTopics, UnavailableError
 from slackwater_lab.fakes.topics import FlakyConsumer
@@ -51,7 +50,8 @@ def test_the_doctor_asks_again_after_transient_errors_and_only_after_those(
         consumer = FlakyConsumer({("inv.transaction", 0): [end], ("inv.a.b", 0): VALUES}, errors)
         monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
         with KafkaProbe(KafkaSettings("nowhere:1"), "inv.a.b".__eq__) as probe:
-            facts = probe.with_topics(SourceFacts(topics=SourceTopics("inv"), now_ms=0))
+            facts = SourceFacts(topics=SourceTopics("inv"), now_ms=0)
+            probe.read_topics(facts)
         assert consumer.errors == []
         return *facts.data_topics, *(str(found.xid) for _, found in facts.ends)
 

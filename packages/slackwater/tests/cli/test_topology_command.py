@@ -9,21 +9,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.cli import main, pipelines
-from slackwater.cli.commands.doctor import report_lines
+from slackwater.cli.commands.status import make_report, report_lines
 from slackwater.cli.commands.topology import topology_dot
-from slackwater.cli.doctor.diagnosis import diagnose
-from slackwater.cli.doctor.facts import Cause, SourceFacts, make_report
+from slackwater.cli.diagnosis import Cause, diagnose
+from slackwater.cli.examination import SourceFacts
 from slackwater.cli.pipelines import pipeline_table, topology_lines, topology_of
 from slackwater.control import PipelineNode, Topology, make_topology
 from slackwater.cuts import TopicUnavailableError
-from slackwater.protocol import (
-    Cut,
-    PipelineEntry,
-    PipelineRecord,
-    PipelineReport,
-    RunEnd,
-    SourceTopics,
-)
+from slackwater.protocol import Cut, PipelineEntry, PipelineRecord, PipelineReport, RunEnd, SourceTopics
 from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore, InMemoryPipelineLog
 from slackwater_lab.fakes.topics import REGISTRATION
 

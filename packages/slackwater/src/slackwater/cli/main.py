@@ -70,6 +70,7 @@ _MODULES = {
     "archive-classes": "slackwater.cli.commands.run",
     "delay": "slackwater.cli.commands.topology",
     "demo": "slackwater_lab.demo.command",
+    "doctor": "slackwater.cli.commands.status",
     "indoubt": "slackwater.cli.commands.messaging",
     "snapshots": "slackwater.cli.commands.topology",
     "wait": "slackwater.cli.commands.read",

@@ -16,10 +16,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from slackwater.cli.commands.status import AwaitedPartition, AwaitedTransaction, SourceReport
 from slackwater.cli.control.api import LARGEST_BODY, ROOT, ROUTES, control_routes, openapi
 from slackwater.cli.control.picture import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.cli.control.server import control_settings
-from slackwater.cli.doctor.facts import AwaitedPartition, AwaitedTransaction, Cause, Finding, SourceReport
+from slackwater.cli.diagnosis import Cause, Finding
 from slackwater.cli.revisions import RevisionStatus, revision_status
 from slackwater.command.http_server import make_app
 from slackwater.command.listening import Role, new_token

@@ -17,10 +17,11 @@ from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeServic
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from slackwater.cli.commands.status import SourceReport
 from slackwater.cli.control.api import control_routes
 from slackwater.cli.control.picture import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.cli.control.server import control_settings
-from slackwater.cli.doctor.facts import Cause, Finding, SourceReport
+from slackwater.cli.diagnosis import Cause, Finding
 from slackwater.cli.revisions import RevisionStatus, revision_status
 from slackwater.command.http_server import HttpServer
 from slackwater.command.listening import Role, new_token

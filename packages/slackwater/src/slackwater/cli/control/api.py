@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from slackwater.cli.commands.status import SourceReport
 from slackwater.cli.control.picture import (
     DecisionAnswer,
     DecisionRequest,
@@ -30,7 +31,6 @@ from slackwater.cli.control.picture import (
     SwitchAnswer,
     SwitchRequest,
 )
-from slackwater.cli.doctor.facts import SourceReport
 from slackwater.cli.revisions import RevisionStatus
 from slackwater.command.http_server import JSON, PROMETHEUS, Problem, problem, refused, response_headers
 from slackwater.command.listening import Client, Role

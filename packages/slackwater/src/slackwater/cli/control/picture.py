@@ -11,10 +11,10 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from slackwater.cli.decisions import Decision, Plan, decisions_in, plan_skip, plan_timeline, refusal_in
-from slackwater.cli.doctor.diagnosis import diagnose
-from slackwater.cli.doctor.examination import Sources, examine
-from slackwater.cli.doctor.facts import SourceReport, make_report
+from slackwater.cli.commands.source import Decision, Plan, decisions_in, plan_skip, plan_timeline, refusal_in
+from slackwater.cli.commands.status import SourceReport, make_report
+from slackwater.cli.diagnosis import diagnose
+from slackwater.cli.examination import Sources, examine
 from slackwater.cli.pipelines import BarrierReader, signs_of_topology, topology_of
 from slackwater.cli.revisions import (
     Registered,

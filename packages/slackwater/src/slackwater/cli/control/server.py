@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
-from slackwater.cli.doctor.examination import open_sources
+from slackwater.cli.examination import open_sources
 from slackwater.command.boundary import watch_process
 from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, sources_of
 from slackwater.command.listening import Gate, HttpSettings, listening_socket, tls_context, url_of

@@ -1,14 +1,89 @@
 """Finds everything that is wrong with a source, and its likely cause: a pure function of the facts."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
 from slackwater.cdc.completeness import UNDECIDED_SNAPSHOT
 from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
-from slackwater.cli.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, partition_of
+from slackwater.cli.examination import PartitionFacts, PartitionId, SourceFacts, partition_of
 from slackwater.control import ComponentKind, PipelineState, SourceSigns, fault_of_run, faults_of_source
 from slackwater.cuts import FrontierState
 from slackwater.protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
 from slackwater_sidecar import describe_open
+
+
+class Cause(StrEnum):
+    """The reason why a source does not advance, as far as the facts show."""
+
+    KAFKA_AWAY = "kafka_away"
+    """Kafka does not answer."""
+    REDIS_AWAY = "redis_away"
+    """Redis does not answer; pipelines continue with the cut log."""
+    REDIS_WRONG = "redis_wrong"
+    """It holds what no sidecar published."""
+    CUT_LOG = "cut_log"
+    """It has lost its cuts, or one cannot be read."""
+    NO_SIDECAR = "no_sidecar"
+    """None has reported, or the last one has stopped, failed or fallen silent."""
+    REGRESSED = "regressed"
+    """The database's LSNs went back, or an initial snapshot came after commits."""
+    BAD_INPUT = "bad_input"
+    """A record cannot be read or attributed."""
+    MISCONFIGURED = "misconfigured"
+    """The connector or a topic is not set up as reading needs it."""
+    NO_SNAPSHOT = "no_snapshot"
+    """Tables have had no complete snapshot, so pipelines that read them are refused."""
+    WAITING = "waiting"
+    """The source waits for something that comes by itself; the status says for what."""
+    SNAPSHOT = "snapshot"
+    """An initial snapshot is being written, or its notifications are missing."""
+    TRANSACTION_TOPIC_MISSING = "transaction_topic_missing"
+    """There is no topic with BEGIN and END."""
+    TOPIC_MISSING = "topic_missing"
+    """A table has no topic."""
+    TOPIC_RECREATED = "topic_recreated"
+    """A topic was deleted and made again under its name."""
+    RETENTION = "retention"
+    """Records were deleted before they were read."""
+    HANGING = "hanging"
+    """A Kafka transaction of an exactly-once connector is open."""
+    SIDECAR_BEHIND = "sidecar_behind"
+    """The sidecar has not read all that is in the topics."""
+    CONNECTOR_DOWN = "connector_down"
+    """The connector does not run, or all that is in the topics was read and nothing later comes."""
+    CONNECT_AWAY = "connect_away"
+    """Kafka Connect does not answer."""
+    DATABASE_AWAY = "database_away"
+    """The database does not answer."""
+    END_LOST = "end_lost"
+    """The END of a transaction is missing, and later ones have theirs."""
+    DROPPED = "dropped"
+    """Records were lost between the connector and the topic."""
+    NOT_OVERTAKEN = "not_overtaken"
+    """A table is judged by later rows in every partition, and one has none yet."""
+    RENUMBERED = "renumbered"
+    """The connector was restarted within the transaction."""
+    WAITS_FOR_OTHERS = "waits_for_others"
+    """A transaction is complete and waits for an earlier one."""
+    CATALOGUE = "catalogue"
+    """The topic of a table cannot have all its rows."""
+    PIPELINE_FAILED = "pipeline_failed"
+    """The newest run of a pipeline ended with an error."""
+    PIPELINE_VANISHED = "pipeline_vanished"
+    """A run of a pipeline is silent and did not say that it ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong, the facts that show it, and what helps."""
+
+    cause: Cause
+    what: str
+    evidence: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    """Commands and settings, most likely first."""
+
 
 _LISTED = 12
 _ANY_COMMIT = (
@@ -35,32 +110,28 @@ def _catalogue(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def _reachability(facts: SourceFacts) -> Iterator[Finding]:
-    if facts.kafka_error is not None:
-        yield Finding(
-            cause=Cause.KAFKA_AWAY,
-            what=facts.kafka_error,
-            advice=("check brokers, address and permissions; until then the state of the topics is unknown",),
-        )
-    if facts.redis_error is not None:
-        yield Finding(
-            cause=Cause.REDIS_AWAY,
-            what=facts.redis_error,
-            advice=(
-                "nothing is lost: readers use the cut log, and the sidecar fills Redis when it is back",
-                "docs/runbooks.md#redis-lost",
-            ),
-        )
-    if facts.redis_wrong is not None:
-        yield Finding(
-            cause=Cause.REDIS_WRONG,
-            what=facts.redis_wrong,
-            advice=(
-                "nothing is lost: readers use the cut log, and a running sidecar corrects Redis",
-                "does it happen again? somebody else writes to keys slackwater:*; see docs/sidecar.md#users",
-            ),
-        )
-    if facts.cut_log_error is not None:
-        yield Finding(cause=Cause.CUT_LOG, what=facts.cut_log_error, advice=("docs/runbooks.md#cut-log",))
+    for cause, what, *advice in (
+        (
+            Cause.KAFKA_AWAY,
+            facts.kafka_error,
+            "check brokers, address and permissions; until then the state of the topics is unknown",
+        ),
+        (
+            Cause.REDIS_AWAY,
+            facts.redis_error,
+            "nothing is lost: readers use the cut log, and the sidecar fills Redis when it is back",
+            "docs/runbooks.md#redis-lost",
+        ),
+        (
+            Cause.REDIS_WRONG,
+            facts.redis_wrong,
+            "nothing is lost: readers use the cut log, and a running sidecar corrects Redis",
+            "does it happen again? somebody else writes to keys slackwater:*; see docs/sidecar.md#users",
+        ),
+        (Cause.CUT_LOG, facts.cut_log_error, "docs/runbooks.md#cut-log"),
+    ):
+        if what is not None:
+            yield Finding(cause=Cause(cause), what=what, advice=tuple(filter(None, advice)))
 
 
 def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
@@ -102,40 +173,40 @@ def _health(facts: SourceFacts) -> Iterator[Finding]:
             yield Finding(cause=cause, what=fault.evidence, advice=(fault.advice,))
 
 
+_OF_STATES = {
+    FrontierState.REGRESSED: (
+        Cause.REGRESSED,
+        "slackwater source new-timeline --source {source}",
+        "docs/runbooks.md#regressed",
+    ),
+    FrontierState.BAD_INPUT: (
+        Cause.BAD_INPUT,
+        "docs/runbooks.md#source-refused",
+        "look at the record; is the topic written by the connector only, in a known format?",
+        "in {topic}: slackwater source skip --source {source} --to LSN skips it, with the LSN of a later "
+        "commit",
+        "in a data topic: delete the records up to it (kafka-delete-records.sh), let the connector take a "
+        "new snapshot, start a new cut log",
+    ),
+    FrontierState.MISCONFIGURED: (
+        Cause.MISCONFIGURED,
+        "change the connector as described: docs/runbooks.md#source-refused",
+    ),
+    FrontierState.WAITING: (Cause.WAITING, "it continues automatically"),
+}
+"""What a state that no cut passes means, and what helps."""
+
+
 def _state(facts: SourceFacts) -> Iterator[Finding]:
     status = facts.status
-    if status is None:
+    if status is None or status.state not in _OF_STATES:
         return
-    if status.state is FrontierState.REGRESSED:
-        yield Finding(
-            cause=Cause.REGRESSED,
-            what=status.detail,
-            advice=(
-                f"slackwater source new-timeline --source {facts.source}",
-                "docs/runbooks.md#regressed",
-            ),
-        )
-    elif status.state is FrontierState.BAD_INPUT:
-        yield Finding(
-            cause=Cause.BAD_INPUT,
-            what=status.detail,
-            advice=(
-                "docs/runbooks.md#source-refused",
-                "look at the record; is the topic written by the connector only, in a known format?",
-                f"in {facts.topics.transactions}: slackwater source skip --source {facts.source} --to LSN "
-                "skips it, with the LSN of a later commit",
-                "in a data topic: delete the records up to it (kafka-delete-records.sh), let the connector "
-                "take a new snapshot, start a new cut log",
-            ),
-        )
-    elif status.state is FrontierState.MISCONFIGURED:
-        yield Finding(
-            cause=Cause.MISCONFIGURED,
-            what=status.detail,
-            advice=("change the connector as described: docs/runbooks.md#source-refused",),
-        )
-    elif status.state is FrontierState.WAITING and not (facts.open or facts.kafka_error):
-        yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it continues automatically",))
+    if status.state is FrontierState.WAITING and (facts.open or facts.kafka_error):
+        return
+    cause, *advice = _OF_STATES[status.state]
+    names = {"source": facts.source, "topic": facts.topics.transactions}
+    helps = tuple(text.format(**names) for text in advice)
+    yield Finding(cause=Cause(cause), what=status.detail, advice=helps)
 
 
 def _snapshots(facts: SourceFacts) -> Iterator[Finding]:
@@ -174,38 +245,30 @@ class _OpenCase:
     def __init__(self, transaction: OpenTransaction, facts: SourceFacts) -> None:
         self.transaction = transaction
         self.facts = facts
-        self.positions = {partition_of(name): offsets[1] for name, offsets in transaction.places.items()}
-        """Where the sidecar reads next, by partition."""
-
-    @property
-    def incomplete(self) -> list[str]:
+        expected, received = transaction.expected, transaction.received
+        self.incomplete = [table for table, n in sorted(expected.items()) if received.get(table, 0) < n]
         """Tables of which fewer rows were read than END announced."""
-        expected, received = self.transaction.expected, self.transaction.received
-        return [table for table, count in sorted(expected.items()) if received.get(table, 0) < count]
+        to = format_position(transaction.commit_lsn) if transaction.commit_lsn else "LSN"
+        self.skip = f"slackwater source skip --source {facts.source} --to {to}"
+        """The command that lets it pass."""
 
     def partitions(self) -> Iterator[tuple[PartitionId, PartitionFacts, int]]:
         """Yields partitions of incomplete tables (before END: all) with facts and the sidecar's position."""
         topics = {self.facts.topics.data(table) for table in self.incomplete}
-        for partition, position in sorted(self.positions.items()):
+        places = {partition_of(name): offsets[1] for name, offsets in self.transaction.places.items()}
+        for partition, position in sorted(places.items()):
             known = self.facts.partitions.get(partition)
             if known is not None and (not topics or partition[0] in topics):
                 yield partition, known, position
-
-    def shown(self, cause: Cause, evidence: list[str], *advice: str) -> Finding | None:
-        """Returns a finding about this transaction; None without evidence."""
-        return self.finding(cause, evidence, *advice) if evidence else None
 
     def finding(self, cause: Cause, evidence: list[str], *advice: str) -> Finding:
         """Returns a finding about this transaction."""
         what = describe_open(self.transaction)
         return Finding(cause=cause, what=what, evidence=tuple(evidence), advice=advice)
 
-    @property
-    def skip(self) -> str:
-        """Returns the command that lets it pass."""
-        lsn = self.transaction.commit_lsn
-        to = format_position(lsn) if lsn else "LSN"
-        return f"slackwater source skip --source {self.facts.source} --to {to}"
+    def shown(self, cause: Cause, evidence: list[str], *advice: str) -> Finding | None:
+        """Returns a finding about this transaction; None without evidence."""
+        return self.finding(cause, evidence, *advice) if evidence else None
 
 
 def _likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
@@ -214,11 +277,8 @@ def _likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
     Needs Kafka's side of the facts.
     """
     case = _OpenCase(transaction, facts)
-    for rule in _RULES:
-        finding = rule(case)
-        if finding is not None:
-            return finding
-    return case.finding(Cause.WAITS_FOR_OTHERS, ["all rows that END announced have been read"])
+    found = next(filter(None, (rule(case) for rule in _RULES)), None)
+    return found or case.finding(Cause.WAITS_FOR_OTHERS, ["all rows that END announced have been read"])
 
 
 def _snapshot(case: _OpenCase) -> Finding | None:

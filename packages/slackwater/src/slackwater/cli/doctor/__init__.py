@@ -1,1 +1,0 @@
-"""Diagnoses what is wrong with a source, why, and which command helps."""
