@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from string import Template
 
@@ -44,8 +45,7 @@ def new(ctx: click.Context, folder: Path, name: str | None) -> None:
             f"a pipeline named like its source {source!r} would write topics that are named like its tables"
         )
         raise InputError(reason, "give it another name with --name")
-    files = pipeline_files(name, source, version("slackwater"))
-    for path, text in files.items():
+    for path, text in pipeline_files(name, source, version("slackwater")).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
         output.line(f"{folder / path}")
@@ -84,132 +84,6 @@ def pipeline_files(name: str, source: str, version: str) -> Mapping[str, str]:
         "source": source,
         "version": version,
     }
-    return {path: Template(text).substitute(values) for path, text in _FILES.items()}
-
-
-_FILES = {
-    "pipeline.toml": """\
-name = "$name"
-source = "$source"        # the connector's topic.prefix
-emit = "latest"       # or "transactions": one state per source transaction
-
-[outputs.revenue]
-topic = "$name.revenue"
-""",
-    "schema.sql": """\
--- The tables that the views read.
--- Your own: slackwater schema pull --postgres-url URL --table S.T --output schema.sql
-
-CREATE TABLE public.invoice (
-    id bigint PRIMARY KEY,
-    customer text NOT NULL,
-    amount numeric(12, 2) NOT NULL,
-    paid boolean NOT NULL
-);
-""",
-    "views/revenue.sql": """\
--- The paid and open amounts of each customer.
-SELECT TRANSACTIONALLY
-    customer,
-    count(*) AS invoices,
-    coalesce(sum(amount) FILTER (WHERE paid), 0) AS paid,
-    coalesce(sum(amount) FILTER (WHERE NOT paid), 0) AS open
-FROM public.invoice
-GROUP BY customer
-""",
-    "tests/revenue.yaml": """\
-# Run by `slackwater test .` and by `pytest`.
-
-an invoice is open until it is paid:
-  - insert:
-      public.invoice:
-        - {id: 1, customer: ada, amount: 10.50, paid: false}
-        - {id: 2, customer: ada, amount: 4.00, paid: false}
-    expect:
-      revenue:
-        - {customer: ada, invoices: 2, paid: 0, open: 14.50}
-  - update: {public.invoice: [{id: 1, paid: true}]}
-    expect:
-      revenue:
-        - {customer: ada, invoices: 2, paid: 10.50, open: 4.00}
-
-a customer without invoices is no customer:
-  - insert: {public.invoice: [{id: 1, customer: bob, amount: 1, paid: true}]}
-  - delete: {public.invoice: [{id: 1}]}
-    expect: {revenue: []}
-""",
-    "README.md": """\
-# $name
-
-Views over the source `$source`, maintained by Slackwater.
-
-- `pipeline.toml`: name, source, published states, output topics
-- `schema.sql`: the tables as they are in the database
-- `views/`: one file per view
-- `tests/`: rows, and the expected results of the views
-
-```
-slackwater test .           # test the views, without servers
-slackwater explain .        # show the stages that compute them
-slackwater schema check .   # compare the declared tables with the database
-slackwater run . --checkpoint DIR
-```
-
-`python -m build` builds a wheel into `dist/`. Put it beside Slackwater's wheels, which are in no package
-index, and install it from there: `pip install --find-links DIST $name==0.1.0`. Then
-`slackwater run $name==0.1.0` runs this version.
-
-The workflow in `.github/` installs Slackwater from `wheels/`, which has to contain its wheels.
-""",
-    "pyproject.toml": """\
-[project]
-name = "$name"
-version = "0.1.0"
-description = "Views over the source $source."
-readme = "README.md"
-requires-python = ">=3.11"
-dependencies = ["slackwater>=$version"]
-
-# By this name `slackwater run $name` finds the pipeline where it is installed.
-[project.entry-points."$group"]
-$name = "$entry"
-
-[dependency-groups]
-dev = ["build", "pytest"]
-
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[tool.hatch.build.targets.wheel]
-only-include = ["pipeline.toml", "schema.sql", "views"]
-
-[tool.hatch.build.targets.wheel.sources]
-"" = "$package"
-""",
-    ".github/workflows/test.yml": """\
-name: test
-on: [push, pull_request]
-permissions:
-  contents: read
-jobs:
-  test:
-    runs-on: ubuntu-latest
-    steps:
-      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1  # v7.0.1
-      - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97  # v7.0.0
-        with:
-          python-version: "3.11"
-      # No package index has Slackwater. `make wheels` in its repository writes dist/: commit that as wheels/.
-      - run: pip install --find-links wheels wheels/slackwater-[0-9]*.whl "slackwater[spark]>=$version"
-      - run: pip install build pytest
-      - run: slackwater explain .
-      - run: pytest
-      - run: python -m build --wheel
-""",
-    ".gitignore": """\
-__pycache__/
-.pytest_cache/
-dist/
-""",
-}
+    _, *parts = (files("slackwater.cli") / "new_pipeline.txt").read_text("utf-8").split(">>> ")
+    paths = (part.partition("\n") for part in parts)
+    return {path: Template(text).substitute(values) for path, _, text in paths}
