@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from slackwater.cuts import FrontierState
-from slackwater.observe.exposition import Samples, make_registry
+from slackwater.observe.telemetry import Samples, make_registry
 from slackwater.protocol import (
     Clock,
     CommittedTransaction,

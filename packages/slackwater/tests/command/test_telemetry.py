@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.observe.exposition import Samples, make_registry
-from slackwater.observe.telemetry import sending_telemetry
+from slackwater.observe.telemetry import Samples, make_registry, sending_telemetry
 from slackwater.protocol.metrics import Distribution, Metric, MetricKind
 from slackwater.protocol.tracing import TracedTransaction, sidecar_spans
 from slackwater.settings.errors import CommandConfigError

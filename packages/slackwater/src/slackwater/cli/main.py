@@ -8,8 +8,7 @@ from importlib.metadata import version
 
 import click
 
-from slackwater.command.boundary import run_command, watch_process
-from slackwater.command.options import general_options
+from slackwater.command.boundary import general_options, run_command, watch_process
 
 SECTIONS = {
     "Try it": {
@@ -72,7 +71,9 @@ _MODULES = {
     "demo": "slackwater_lab.demo.command",
     "doctor": "slackwater.cli.commands.status",
     "indoubt": "slackwater.cli.commands.messaging",
+    "lease": "slackwater.cli.commands.read",
     "snapshots": "slackwater.cli.commands.topology",
+    "token": "slackwater.cli.commands.acl",
     "wait": "slackwater.cli.commands.read",
 }
 """Modules of commands that are not named like them; the laboratory need not be installed."""

@@ -10,8 +10,8 @@ import click
 
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.client import PipelineOutput, TopicOutput
+from slackwater.command.boundary import options
 from slackwater.command.invocation import kafka_settings, setting
-from slackwater.command.options import options
 from slackwater.control import known_runs
 from slackwater.cuts import PipelineLog, TopicUnavailableError
 from slackwater.protocol import ConfigError, LakeSettings

@@ -10,8 +10,8 @@ import click
 from confluent_kafka import KafkaException, Message
 
 from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.command.boundary import options
 from slackwater.command.invocation import setting
-from slackwater.command.options import options
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, code_of, reason_of
 from slackwater.protocol import (

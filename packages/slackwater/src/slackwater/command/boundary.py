@@ -1,4 +1,4 @@
-"""The boundary of a process: turns errors into lines and exit codes.
+"""The boundary of a process: the options that every command has, and errors as lines and exit codes.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage or settings, 3 not ready in time, 130 interrupted.
 """
@@ -10,8 +10,9 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any, TypeVar
 
 import click
 
@@ -118,3 +119,46 @@ def _without_reader() -> int:
     """Stops writing, even at exit, because the reader of the output is gone, as with ``| head``."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def options(*adds: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Returns what adds options and arguments to a command, whose help text shows them in this order."""
+
+    def add(command: Command) -> Command:
+        for each in reversed(adds):
+            command = each(command)
+        return command
+
+    return add
+
+
+def _general(flag: str, **known: Any) -> Callable[[Command], Command]:
+    name = flag.removeprefix("--").replace("-", "_")
+
+    def remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+        from slackwater.command.invocation import Invocation  # takes 0.2 s; a help text needs none
+
+        invocation = ctx.ensure_object(Invocation)
+        if name == "config":
+            invocation.config = value
+        else:
+            invocation.flags[name.replace("_", ".", 1)] = value
+
+    return click.option(flag, expose_value=False, callback=remember, **known)
+
+
+general_options = options(
+    _general("--config", metavar="FILE", help="Settings file.  [default: slackwater.toml, if it exists]"),
+    _general(
+        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level to log."
+    ),
+    _general("--log-file", metavar="FILE", help="Write the log to this file instead of to standard error."),
+    _general("--log-format", type=click.Choice(["text", "json"]), help="Format of the log."),
+    click.option(
+        "--debug", is_flag=True, expose_value=False, help="Show tracebacks; same as SLACKWATER_DEBUG=1."
+    ),
+)
+"""The settings file, how to log, and tracebacks, for a command or a group of commands."""

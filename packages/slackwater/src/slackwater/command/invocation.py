@@ -5,15 +5,15 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
-from slackwater.command.boundary import is_watched
-from slackwater.command.options import Command
+from slackwater.command.boundary import Command, is_watched
 from slackwater.observe.logs import configure_logging
 from slackwater.protocol import (
     InputError,
@@ -24,9 +24,12 @@ from slackwater.protocol import (
     parse_position,
 )
 from slackwater.protocol.log_fields import set_log_fields
-from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.errors import CommandConfigError, unreachable
 from slackwater.settings.loading import LoadedSettings, load_settings, take_secrets
 from slackwater.settings.model import Settings
+
+if TYPE_CHECKING:  # an extra brings it
+    import psycopg
 
 NO_FLAGS: Mapping[str, object] = {}
 
@@ -114,6 +117,8 @@ def timeout_option(seconds: int, meaning: str) -> Callable[[Command], Command]:
     return click.option("--timeout", type=kind, default=seconds, show_default=True, help=meaning)
 
 
+POSTGRES_URL = setting("postgres.url", "postgresql://user@host:port/database; secret.")
+"""The option of commands that query a database."""
 YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 """The option of commands that ask before they change something."""
 
@@ -186,6 +191,36 @@ def redis_settings(settings: Settings, purpose: str) -> RedisSettings:
         CommandConfigError: its address was not given.
     """
     return required(settings.redis.server(), "redis.url", purpose)
+
+
+Database: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+
+@contextmanager
+def connected(
+    settings: Settings, purpose: str, question: str, *, autocommit: bool = False
+) -> Iterator[Database]:
+    """Connects with the database of the settings.
+
+    Args:
+        settings: Of the command.
+        purpose: What the address is for, if it is missing.
+        question: What the block asks, for errors.
+        autocommit: Whether each statement is a transaction by itself.
+
+    Raises:
+        CommandConfigError: Its address was not given.
+        UnavailableError: It cannot be reached, or refuses a query in the block.
+    """
+    import psycopg
+
+    url = required(settings.postgres.url, "postgres.url", purpose)
+    try:
+        seconds = int(ANSWERS_WITHIN.total_seconds())
+        with psycopg.connect(url, connect_timeout=seconds, autocommit=autocommit) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise unreachable("PostgreSQL", question, " ".join(str(error).split())) from error
 
 
 def servers(settings: Settings, purpose: str) -> Servers:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from slackwater.command.options import Command
+from slackwater.command.boundary import Command
 from slackwater.observe.logs import hidden
 from slackwater.protocol import Finding, from_epoch_ms
 

@@ -1,28 +1,33 @@
-"""Sends metrics and traces to an OpenTelemetry collector, by OTLP over HTTP.
+"""Metrics and traces: what Prometheus gets, and what an OpenTelemetry collector is sent, by OTLP over HTTP.
 
-Metrics are those that Prometheus would get: they are read from the same registry. The SDK is an extra, which
-is imported only if something is to be sent.
+The metrics are those of a closed list, with its names, labels and meanings; both read them from one registry.
+The SDK is an extra, which is imported only if something is to be sent.
 """
 
 import logging
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
 from slackwater.protocol import SystemClock
+from slackwater.protocol.metrics import Distribution, Metric, MetricKind
 from slackwater.protocol.tracing import TransactionSpan
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import TelemetrySection
 
 if TYPE_CHECKING:  # an extra
-    from opentelemetry.sdk.metrics.export import Metric, MetricsData
+    from opentelemetry.sdk.metrics.export import Metric as SentMetric
+    from opentelemetry.sdk.metrics.export import MetricsData
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.metrics_core import Metric as Family
 
 _SCOPE: Final = "slackwater"
 _NS_PER_MS: Final = 1_000_000
@@ -30,6 +35,48 @@ _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 _TIMEOUT_SECONDS: Final = 5.0
 
 _log = logging.getLogger(__name__)
+
+
+Samples = Iterable[tuple[tuple[str, ...], float | Distribution]]
+"""Values of all labels, in the order of the metric's, and the value; for a histogram its distribution."""
+
+
+def make_registry(metrics: Sequence[Metric], read: Callable[[Metric], Samples]) -> CollectorRegistry:
+    """Returns a registry with the metrics of a list.
+
+    Args:
+        metrics: The list.
+        read: Returns the samples of a metric; called by any thread, at each request.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_ListCollector(metrics, read))
+    return registry
+
+
+class _ListCollector(Collector):
+    def __init__(self, metrics: Sequence[Metric], read: Callable[[Metric], Samples]) -> None:
+        self._metrics = metrics
+        self._read = read
+
+    def collect(self) -> Iterator[Family]:
+        """Yields one family for each metric of the list, in its order."""
+        for metric in self._metrics:
+            yield _family(metric, self._read(metric))
+
+
+def _family(metric: Metric, samples: Samples) -> Family:
+    if metric.kind is MetricKind.HISTOGRAM:
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in samples:
+            if isinstance(value, Distribution):
+                histogram.add_metric(labels, value.cumulative(), value.total)
+        return histogram
+    kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
+    family = kind(metric.name, metric.help, labels=metric.labels)
+    for labels, value in samples:
+        if not isinstance(value, Distribution):
+            family.add_metric(labels, value)
+    return family
 
 
 @contextmanager
@@ -86,7 +133,7 @@ class Telemetry:
         """Queues a span to be sent soon; does not block. May be called by any thread."""
         self._spans.on_end(_readable(span, self._resource))
 
-    def send_metrics(self, registry: "CollectorRegistry") -> None:
+    def send_metrics(self, registry: CollectorRegistry) -> None:
         """Sends the metrics of a registry from now on, and again at the end."""
         self._pushing = threading.Thread(
             target=self._push, args=(registry,), name="otlp-metrics", daemon=True
@@ -101,7 +148,7 @@ class Telemetry:
         self._spans.shutdown()  # type: ignore[no-untyped-call]
         self._metrics.shutdown()
 
-    def _push(self, registry: "CollectorRegistry") -> None:
+    def _push(self, registry: CollectorRegistry) -> None:
         began_ns = _now_ns()
         is_over = False
         while not is_over:
@@ -145,7 +192,7 @@ def _now_ns() -> int:
 
 
 def metrics_data(
-    registry: "CollectorRegistry", resource: "Resource", began_ns: int, now_ns: int
+    registry: CollectorRegistry, resource: "Resource", began_ns: int, now_ns: int
 ) -> "MetricsData":
     """Returns the metrics of a registry in OpenTelemetry's form, cumulative since a moment."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
@@ -156,7 +203,7 @@ def metrics_data(
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 
-def _metric(family: "Family", began_ns: int, now_ns: int) -> "Metric":
+def _metric(family: Family, began_ns: int, now_ns: int) -> "SentMetric":
     from opentelemetry.sdk.metrics import export
 
     cumulative = export.AggregationTemporality.CUMULATIVE
@@ -173,7 +220,7 @@ def _metric(family: "Family", began_ns: int, now_ns: int) -> "Metric":
     return export.Metric(family.name, family.documentation, unit, data)
 
 
-def _histograms(family: "Family", began_ns: int, now_ns: int) -> Iterator[Any]:
+def _histograms(family: Family, began_ns: int, now_ns: int) -> Iterator[Any]:
     from opentelemetry.sdk.metrics.export import HistogramDataPoint
 
     counts: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}

@@ -1,4 +1,4 @@
-"""``slackwater acl``."""
+"""``slackwater acl`` and ``slackwater token``: who may do what, in Kafka and in the control plane."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -7,8 +7,9 @@ import click
 import orjson
 
 from slackwater.cli.commands.sidecar import sidecar_settings
+from slackwater.command.boundary import options
 from slackwater.command.invocation import setting, sources_of, start_command
-from slackwater.command.options import options
+from slackwater.command.listening import Role, new_token
 from slackwater.protocol import SourceTopics
 from slackwater.protocol.keys import commit_topic, cut_log_topic, table_name
 from slackwater.protocol.rights import (
@@ -364,3 +365,29 @@ def _print(settings: Settings, user: str, rights: Sequence[Right], form: str) ->
     else:
         for line in acl_commands(user, rights, settings.kafka.bootstrap or _BROKERS):
             click.echo(line)
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--role", type=click.Choice([str(role) for role in Role]), default=str(Role.VIEWER), show_default=True
+)
+def token(name: str, role: str) -> None:
+    """Create an access token for the control plane, for the person or program NAME.
+
+    Prints the entry for the file that control.tokens refers to and, on standard error, the token itself. The
+    file contains only a hash of the token, so the token is shown only once. A viewer can read, and an
+    operator can also make decisions. The control plane applies changes of the file immediately: a token that
+    was removed is no longer accepted.
+
+    \b
+    Examples:
+      slackwater token grafana >> /etc/slackwater/tokens.toml
+      slackwater token ada --role operator >> /etc/slackwater/tokens.toml
+      curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8086/api/v1/topology
+
+    For details see docs/control-plane.md.
+    """
+    made, entry = new_token(name, Role(role))
+    click.echo(entry)
+    click.echo(f"the token of {name}, which is not shown again: {made}", err=True)

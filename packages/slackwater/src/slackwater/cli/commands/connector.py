@@ -20,10 +20,18 @@ from slackwater.cdc.connector import (
     topic_properties,
     unknown_properties,
 )
-from slackwater.cli.databases import POSTGRES_URL, Database, connected
+from slackwater.command.boundary import options
 from slackwater.command.connect_rest import ConnectRest
-from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, required, setting, start_command
-from slackwater.command.options import options
+from slackwater.command.invocation import (
+    ANSWERS_WITHIN,
+    POSTGRES_URL,
+    Database,
+    connected,
+    kafka_settings,
+    required,
+    setting,
+    start_command,
+)
 from slackwater.command.output import Output, show_findings
 from slackwater.control import DelayCause, SourceSigns, faults_of_connector
 from slackwater.protocol import ConnectorReport, Finding, InputError, SourceTopics, Verdict

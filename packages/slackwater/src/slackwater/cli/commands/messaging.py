@@ -6,9 +6,15 @@ from datetime import UTC, datetime, timedelta
 import click
 import orjson
 
-from slackwater.cli.databases import POSTGRES_URL, Database, connected
-from slackwater.command.invocation import kafka_settings, setting, start_command
-from slackwater.command.options import options
+from slackwater.command.boundary import options
+from slackwater.command.invocation import (
+    POSTGRES_URL,
+    Database,
+    connected,
+    kafka_settings,
+    setting,
+    start_command,
+)
 from slackwater.command.output import Output, ago, json_option
 from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock, epoch_ms
 from slackwater.settings.errors import CommandConfigError

@@ -17,9 +17,8 @@ from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.invocation import required, servers, setting, start_command
 from slackwater.command.listening import HttpSettings, http_settings, serving
 from slackwater.command.output import Output, show_findings
-from slackwater.observe.exposition import make_registry
 from slackwater.observe.stopping import stop_on_signals
-from slackwater.observe.telemetry import sending_telemetry
+from slackwater.observe.telemetry import make_registry, sending_telemetry
 from slackwater.protocol import InputError, format_position, user_cache
 from slackwater.protocol.log_fields import set_log_fields
 from slackwater.protocol.metrics import RUN_METRICS

@@ -9,9 +9,9 @@ from importlib.metadata import version
 import click
 
 from slackwater.cli.control.server import control_plane
+from slackwater.command.boundary import general_options, options
 from slackwater.command.invocation import redis_settings, servers, setting, sources_of, start_command
 from slackwater.command.listening import http_settings
-from slackwater.command.options import general_options, options
 from slackwater.command.output import Output
 from slackwater.observe.stopping import stop_on_signals
 from slackwater.observe.telemetry import sending_telemetry

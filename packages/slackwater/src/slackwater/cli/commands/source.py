@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 import click
 
 from slackwater.cli.examination import SourceFacts, Sources, examine, open_sources
+from slackwater.command.boundary import options
 from slackwater.command.invocation import YES, lsn_of, required, setting, start_command
-from slackwater.command.options import options
 from slackwater.command.output import Output, aligned, utc
 from slackwater.control import known_pipelines
 from slackwater.cuts import CutLog, CutLogDamagedError, FrontierState, FrontierStatus, TopicUnavailableError

@@ -48,7 +48,7 @@ from slackwater.control import (
     Topology,
     find_equal_stages,
 )
-from slackwater.observe.exposition import Samples, make_registry
+from slackwater.observe.telemetry import Samples, make_registry
 from slackwater.protocol import InputError, SlackwaterError, metrics
 from slackwater.protocol.metrics import Metric
 
