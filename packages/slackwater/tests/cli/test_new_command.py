@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli import main
-from slackwater.cli.pipeline_folders import folder_of, installed_pipelines
+from slackwater.cli.given_pipelines import folder_of, installed_pipelines
 
 BUILD = "import hatchling.build; hatchling.build.build_wheel('dist')"
 

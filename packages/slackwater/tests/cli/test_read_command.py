@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.cli import main, pipeline_outputs
+from slackwater.cli import main
 from slackwater.cli.commands.read import answer_json, answer_rows, document_lines, parse_key, snapshot_json
-from slackwater.cli.pipeline_outputs import (
+from slackwater.cli.given_pipelines import (
     KINDS,
     NamedPipeline,
     named_pipelines,
@@ -55,8 +55,8 @@ def test_a_pipeline_that_nobody_has_registered_is_an_error_with_what_may_be_mean
 ) -> None:
     log = InMemoryPipelineLog()
     log.register(REGISTRATION)
-    monkeypatch.setattr(pipeline_outputs, "PipelineLog", lambda *_, **__: log)
-    monkeypatch.setattr(pipeline_outputs, "TopicOutput", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("slackwater.cuts.PipelineLog", lambda *_, **__: log)
+    monkeypatch.setattr("slackwater.client.TopicOutput", lambda *_: SimpleNamespace(close=lambda: None))
     settings = Settings(kafka=KafkaSection(bootstrap="h:1"))
 
     def fail(name: str, problem: str) -> None:

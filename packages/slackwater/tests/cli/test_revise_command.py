@@ -11,7 +11,7 @@ import pytest
 from slackwater.cdc.envelope import End
 from slackwater.cli import main, pipelines
 from slackwater.cli.commands import revise
-from slackwater.cli.pipeline_outputs import NamedPipeline
+from slackwater.cli.given_pipelines import NamedPipeline
 from slackwater.cli.revisions import (
     Registered,
     have_one_history,

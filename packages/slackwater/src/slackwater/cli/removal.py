@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.cli.pipeline_outputs import tables_url
+from slackwater.cli.given_pipelines import tables_url
 from slackwater.cli.revisions import readers_of
 from slackwater.client import open_leases
 from slackwater.command.invocation import kafka_settings

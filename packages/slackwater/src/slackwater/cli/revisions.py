@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater.cdc.envelope import End, decode_transaction
-from slackwater.cli.pipeline_outputs import KINDS, NamedPipeline, open_lake, tables_url
+from slackwater.cli.given_pipelines import KINDS, NamedPipeline, open_lake, tables_url
 from slackwater.cli.topics import known_topics, read_to_end
 from slackwater.client import OfOneSource, PipelineOutput
 from slackwater.client.readers import Readers, Switched

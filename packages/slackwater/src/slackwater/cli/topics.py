@@ -3,15 +3,10 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, cast
 
-import click
 from confluent_kafka import KafkaException, Message
 
-from slackwater.cli.pipeline_folders import pipeline_folder
-from slackwater.command.boundary import options
-from slackwater.command.invocation import setting
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, code_of, reason_of
 from slackwater.protocol import (
@@ -24,7 +19,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol.commit_lookup import PlacedCommit
 from slackwater.protocol.keys import commit_topic, progress_topic
-from slackwater.settings.errors import CommandConfigError, unreachable
+from slackwater.settings.errors import unreachable
 
 _SECONDS = 10.0
 _SILENCE_SECONDS = 120.0
@@ -194,31 +189,6 @@ class CommitLog:
         hint = "start the pipeline once with this version, or see docs/runbooks.md#output-changed"
         reason = f"its progress record names {', '.join(names) or 'no commit topic'}, and none exists"
         raise InputError(f"the commits of pipeline {self._pipeline!r} cannot be found: {reason}", hint)
-
-
-OF_A_PIPELINE = options(
-    click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path)),
-    click.option("--pipeline", metavar="NAME", help="The name of the pipeline, instead of its folder."),
-    setting("kafka.bootstrap", "The brokers of the output."),
-)
-"""The options of commands that are about one pipeline; see :func:`pipeline_name`."""
-
-
-def pipeline_name(folder: Path | None, name: str | None) -> str:
-    """Returns the name of a pipeline that a command was given by its folder or by its name.
-
-    Raises:
-        CommandConfigError: by neither, or by both.
-        InputError: there is neither such a folder nor such an installed pipeline.
-        ConfigError: the folder cannot be read.
-    """
-    if (folder is None) == (name is None):
-        raise CommandConfigError("no pipeline was specified", "specify either its folder or --pipeline")
-    if folder is None:
-        return name or ""
-    from slackwater.pipeline import load_pipeline  # Spark's libraries take a second to import
-
-    return load_pipeline(pipeline_folder(str(folder))).name
 
 
 def written_topics(kafka: KafkaSettings, pipeline: str) -> list[str]:

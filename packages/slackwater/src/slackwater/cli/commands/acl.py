@@ -91,7 +91,7 @@ def pipeline(ctx: click.Context, folder: str, user: str, form: str) -> None:
     Example:
       slackwater acl pipeline pipelines/orders --user orders
     """
-    from slackwater.cli.pipeline_folders import pipeline_folder
+    from slackwater.cli.given_pipelines import pipeline_folder
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.rights import rights_of
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from slackwater.cli.topics import OF_A_PIPELINE, CommitLog, pipeline_name
+from slackwater.cli.given_pipelines import OF_A_PIPELINE, pipeline_name
+from slackwater.cli.topics import CommitLog
 from slackwater.command.invocation import kafka_settings, lsn_of, setting, start_command
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.protocol import (

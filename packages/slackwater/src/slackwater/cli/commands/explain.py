@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import orjson
 
-from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.cli.pipelines import read_topology
 from slackwater.command.invocation import kafka_settings, setting, start_command
 from slackwater.command.output import Output, json_option

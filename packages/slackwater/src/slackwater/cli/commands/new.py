@@ -9,7 +9,7 @@ from string import Template
 
 import click
 
-from slackwater.cli.pipeline_folders import ENTRY_POINTS, NAMESPACE
+from slackwater.cli.given_pipelines import ENTRY_POINTS, NAMESPACE
 from slackwater.command.invocation import search_path_lines, setting, start_command
 from slackwater.command.output import Output
 from slackwater.protocol import InputError

@@ -16,7 +16,7 @@ import click
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from slackwater.cli.pipeline_folders import ENTRY_POINTS, NAMESPACE, installed_distribution, pipeline_folder
+from slackwater.cli.given_pipelines import ENTRY_POINTS, NAMESPACE, installed_distribution, pipeline_folder
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
 from slackwater.settings.errors import installing

@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from slackwater.cdc.envelope import decode_change
-from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.client import ChangeTopics, Commit, ConsumerSettings, Transaction, TransactionalConsumer
 from slackwater.command.invocation import kafka_settings, setting, start_command
 from slackwater.command.output import Output

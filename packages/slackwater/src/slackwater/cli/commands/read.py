@@ -13,7 +13,7 @@ from typing import Any
 import click
 import orjson
 
-from slackwater.cli.pipeline_outputs import (
+from slackwater.cli.given_pipelines import (
     NamedPipeline,
     named_pipelines,
     names_in_outputs,
@@ -38,14 +38,7 @@ from slackwater.client import (
 from slackwater.command.invocation import kafka_settings, lsn_of, setting, start_command, timeout_option
 from slackwater.command.output import Output, aligned, json_option, utc
 from slackwater.control import LeaseStanding, LeaseState, lease_standings
-from slackwater.protocol import (
-    CommitPosition,
-    InputError,
-    Lease,
-    SystemClock,
-    commit_id,
-    epoch_ms,
-)
+from slackwater.protocol import CommitPosition, InputError, Lease, SystemClock, commit_id, epoch_ms
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from slackwater.cli.pipeline_outputs import open_outputs
+from slackwater.cli.given_pipelines import open_outputs
 from slackwater.cli.pipelines import open_pipeline_log, read_registered, read_topology
 from slackwater.cli.removal import check_retirable, remove_pipeline
 from slackwater.cli.revisions import (

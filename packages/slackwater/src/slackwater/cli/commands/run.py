@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from prometheus_client import CollectorRegistry
 
-from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.invocation import required, servers, setting, start_command
 from slackwater.command.listening import HttpSettings, http_settings, serving

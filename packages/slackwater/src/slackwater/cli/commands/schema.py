@@ -9,7 +9,7 @@ import click
 
 from slackwater.cdc.captured import CapturedFinding, faults_of_table, key_faults
 from slackwater.cdc.catalogue import CatalogueReader, find_publication, read_tables, shared_topic_findings
-from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.command.invocation import POSTGRES_URL, Database, connected, start_command
 from slackwater.command.output import Output, aligned
 from slackwater.protocol import InputError, SourceTopics

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.engine.state.contents import name_kinds, show_key

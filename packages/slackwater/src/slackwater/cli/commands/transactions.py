@@ -8,7 +8,8 @@ import click
 import orjson
 from confluent_kafka import Message
 
-from slackwater.cli.topics import OF_A_PIPELINE, explained, pipeline_name, written_topics
+from slackwater.cli.given_pipelines import OF_A_PIPELINE, pipeline_name
+from slackwater.cli.topics import explained, written_topics
 from slackwater.command.invocation import kafka_settings, start_command
 from slackwater.command.output import Output, ago, json_option
 from slackwater.kafka.reader import TopicReader

@@ -1,25 +1,130 @@
-"""Opens the outputs of pipelines that a command was given by their folders or by their names."""
+"""The pipelines that a command is given, by folders, distributions or names, and their outputs."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.cli.pipeline_folders import pipeline_folder
-from slackwater.client import PipelineOutput, TopicOutput
 from slackwater.command.boundary import options
 from slackwater.command.invocation import kafka_settings, setting
-from slackwater.control import known_runs
-from slackwater.cuts import PipelineLog, TopicUnavailableError
-from slackwater.protocol import ConfigError, LakeSettings
-from slackwater.settings.errors import CommandConfigError, unknown
+from slackwater.protocol import ConfigError, InputError, LakeSettings
+from slackwater.settings.errors import CommandConfigError, installing, unknown
 from slackwater.settings.model import Settings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a new pipeline needs no library of Kafka or a lake
+    from slackwater.client import PipelineOutput
     from slackwater.outputs.lake.table import Lake
+
+ENTRY_POINTS = "slackwater.pipelines"
+"""The group of entry points by which a distribution says which pipelines it has: name = module."""
+NAMESPACE = "slackwater_pipelines"
+"""The folder of a package below which each pipeline has its own: names of modules stay clear of others."""
+_INSTALLED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(==(?P<version>[A-Za-z0-9.+!_-]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledPipeline:
+    """A pipeline of a distribution that is installed."""
+
+    name: str
+    version: str
+    """Of the distribution."""
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}"
+
+
+def pipeline_folder(text: str) -> Path:
+    """Returns the folder that is meant by DIR, or by NAME or NAME==VERSION of an installed pipeline.
+
+    Raises:
+        InputError: no such pipeline is installed, or another version of it.
+    """
+    path, found = Path(text), _INSTALLED.fullmatch(text)
+    if path.exists() or found is None:
+        return path
+    return folder_of(found["name"], found["version"])
+
+
+def folder_of(name: str, version: str | None) -> Path:
+    """Returns the folder of an installed pipeline.
+
+    Args:
+        name: By which its distribution announces it.
+        version: The one that it must have; None: any.
+
+    Raises:
+        InputError: it is not there, or in another version.
+    """
+    installed = list(installed_pipelines())
+    found = [each for each in installed if each.name == name]
+    wanted = name if version is None else f"{name}=={version}"
+    if not found:
+        there = ", ".join(map(str, installed)) or "none"
+        raise InputError(
+            f"there is neither a folder {name} here nor an installed pipeline of that name",
+            f"installed pipelines: {there}; `slackwater new {name}` creates one; to install its wheel, put "
+            f"it into DIST: {installing(wanted)}",
+        )
+    if len(found) > 1:
+        raise InputError(f"several distributions contain a pipeline {name}", "uninstall all but one")
+    if version not in (None, found[0].version):
+        raise InputError(
+            f"{wanted} is not installed, but {found[0]} is", f"put its wheel into DIST: {installing(wanted)}"
+        )
+    spec = find_spec(found[0].module)
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(f"{found[0]} is installed without its folder, {found[0].module}", "reinstall it")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def installed_distribution(text: str) -> str | None:
+    """Returns ``name==version`` of the distribution that has a pipeline; None: the text names a folder."""
+    found = _INSTALLED.fullmatch(text)
+    if Path(text).exists() or found is None:
+        return None
+    has = (each for each in entry_points(group=ENTRY_POINTS) if each.name == found["name"])
+    return next((f"{each.dist.name}=={each.dist.version}" for each in has if each.dist is not None), None)
+
+
+def installed_pipelines() -> Iterator[InstalledPipeline]:
+    """Yields the pipelines of all installed distributions, each once, by name."""
+    entries = entry_points(group=ENTRY_POINTS)
+    found = {(each.name, each.dist.version if each.dist else "?", each.value) for each in entries}
+    yield from (InstalledPipeline(*each) for each in sorted(found))
+
+
+OF_A_PIPELINE = options(
+    click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path)),
+    click.option("--pipeline", metavar="NAME", help="The name of the pipeline, instead of its folder."),
+    setting("kafka.bootstrap", "The brokers of the output."),
+)
+"""The options of commands that are about one pipeline; see :func:`pipeline_name`."""
+
+
+def pipeline_name(folder: Path | None, name: str | None) -> str:
+    """Returns the name of a pipeline that a command was given by its folder or by its name.
+
+    Raises:
+        CommandConfigError: by neither, or by both.
+        InputError: there is neither such a folder nor such an installed pipeline.
+        ConfigError: the folder cannot be read.
+    """
+    if (folder is None) == (name is None):
+        raise CommandConfigError("no pipeline was specified", "specify either its folder or --pipeline")
+    if folder is None:
+        return name or ""
+    from slackwater.pipeline import load_pipeline  # Spark's libraries take a second to import
+
+    return load_pipeline(pipeline_folder(str(folder))).name
+
 
 KINDS = ("kafka", "postgres", "delta", "iceberg")
 """The kinds of outputs, as pipeline.toml has them."""
@@ -105,7 +210,7 @@ def names_in_outputs(views: Sequence[str], pipelines: Sequence[NamedPipeline]) -
 
 
 @contextmanager
-def open_outputs(settings: Settings, pipelines: Sequence[NamedPipeline]) -> Iterator[list[PipelineOutput]]:
+def open_outputs(settings: Settings, pipelines: Sequence[NamedPipeline]) -> "Iterator[list[PipelineOutput]]":
     """Opens the outputs of pipelines, in their order.
 
     Raises:
@@ -130,6 +235,9 @@ def _check_names(settings: Settings, names: Sequence[str]) -> None:
     Raises:
         InputError: A name is probably another one.
     """
+    from slackwater.control import known_runs
+    from slackwater.cuts import PipelineLog, TopicUnavailableError
+
     if settings.kafka.bootstrap is None:
         return
     try:
@@ -143,12 +251,16 @@ def _check_names(settings: Settings, names: Sequence[str]) -> None:
             raise unknown("pipeline", name, known, "the name includes the revision, as in orders.v2")
 
 
-def _open(settings: Settings, pipeline: NamedPipeline) -> PipelineOutput:
+def _open(settings: Settings, pipeline: NamedPipeline) -> "PipelineOutput":
     """Opens an output; imports its library only then."""
     if pipeline.kind == "kafka":
+        from slackwater.client import TopicOutput
+
         return TopicOutput(kafka_settings(settings, "where the output is"), pipeline.name)
     if pipeline.kind == "postgres":
-        return _open_tables(settings, pipeline.name)
+        from slackwater.client.table_views import TableOutput
+
+        return TableOutput(tables_url(settings, pipeline.name), pipeline.name)
     from slackwater.client.lake_views import LakeOutput
 
     return LakeOutput(open_lake(settings, pipeline.kind, pipeline.name), pipeline.name)
@@ -168,16 +280,10 @@ def open_lake(settings: Settings, kind: str, pipeline: str) -> "Lake":
     if kind == "delta":
         from slackwater.outputs.lake.delta import DeltaLake
 
-        return DeltaLake(_lake(settings.delta, "delta.location", pipeline))
+        return DeltaLake(_placed(settings.delta, "delta.location", pipeline))
     from slackwater.outputs.lake.iceberg import IcebergLake
 
-    return IcebergLake(_lake(settings.iceberg, "iceberg.catalog", pipeline))
-
-
-def _open_tables(settings: Settings, pipeline: str) -> PipelineOutput:
-    from slackwater.client.table_views import TableOutput
-
-    return TableOutput(tables_url(settings, pipeline), pipeline)
+    return IcebergLake(_placed(settings.iceberg, "iceberg.catalog", pipeline))
 
 
 def tables_url(settings: Settings, pipeline: str) -> str:
@@ -194,7 +300,7 @@ def tables_url(settings: Settings, pipeline: str) -> str:
     return make_conninfo(server.url, password=server.password)
 
 
-def _lake(lake: LakeSettings, path: str, pipeline: str) -> LakeSettings:
+def _placed(lake: LakeSettings, path: str, pipeline: str) -> LakeSettings:
     if not lake.place:
         raise _nowhere(path, pipeline)
     return lake
