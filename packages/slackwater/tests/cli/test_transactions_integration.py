@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
 from slackwater.cli import main
-from slackwater.cli.commands.transactions import find_open_transactions
+from slackwater.cli.commands.commits import find_open_transactions
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
 

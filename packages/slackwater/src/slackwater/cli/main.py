@@ -73,6 +73,7 @@ _MODULES = {
     "indoubt": "slackwater.cli.commands.messaging",
     "lease": "slackwater.cli.commands.read",
     "snapshots": "slackwater.cli.commands.topology",
+    "transactions": "slackwater.cli.commands.commits",
     "token": "slackwater.cli.commands.acl",
     "wait": "slackwater.cli.commands.read",
 }

@@ -1,21 +1,33 @@
-"""``slackwater commits``."""
+"""``slackwater commits`` and ``transactions``: what the topics of a pipeline hold of its transactions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 import msgspec
+import orjson
+from confluent_kafka import KafkaException, Message
 
 from slackwater.cli.given_pipelines import OF_A_PIPELINE, pipeline_name
-from slackwater.cli.topics import CommitLog
+from slackwater.cli.topics import explained
 from slackwater.command.invocation import kafka_settings, lsn_of, setting, start_command
-from slackwater.command.output import Output, aligned, json_option
+from slackwater.command.output import Output, ago, aligned, json_option
+from slackwater.kafka.reader import TopicReader
+from slackwater.kafka.retry import ABSENT_CODES, code_of
 from slackwater.protocol import (
     CommitPosition,
     InputError,
+    KafkaSettings,
     SchemaLanguage,
+    SystemClock,
+    TopicState,
     commit_schema,
+    decode_commit_record,
+    decode_progress_record,
     encode_commit_record,
+    epoch_ms,
     format_position,
     from_epoch_ms,
 )
@@ -29,10 +41,94 @@ from slackwater.protocol.commit_lookup import (
     first_reached,
     has_reached_lsn,
 )
+from slackwater.protocol.keys import HEADER_PIPELINE, commit_topic, progress_topic
 from slackwater.settings.errors import CommandConfigError
 
+_SECONDS = 30.0
+_SUFFIX = commit_topic("")
 _SHOWN = 20
-_HEAD = ("commit", "committed at (UTC)", "xid", "documents", "where")
+_COMMITS = ("commit", "committed at (UTC)", "xid", "documents", "where")
+
+
+class CommitLog:
+    """The commit records of a pipeline. Not thread-safe.
+
+    Every commit topic of a pipeline holds the same records: one of them is read.
+
+    Args:
+        reader: Of the Kafka with the output.
+        pipeline: Its name in the output.
+
+    Raises:
+        InputError: nobody of that name has written to this Kafka.
+        UnavailableError: Kafka does not answer.
+    """
+
+    def __init__(self, reader: TopicReader, pipeline: str) -> None:
+        self._reader = reader
+        with explained(f"where are the commits of {pipeline}"):
+            self.topic = _commit_topic(reader, pipeline)
+
+    def bounds(self) -> tuple[int, int]:
+        """Returns the first offset of the commit topic, and the one behind the last."""
+        with explained(f"where {self.topic} ends"):
+            return self._reader.bounds((self.topic, 0))
+
+    def record_from(self, start: int, end: int) -> PlacedCommit | None:
+        """See :data:`slackwater.protocol.commit_lookup.RecordFrom`."""
+        return next(self.records(start, end), None)
+
+    def records(self, start: int, end: int | None = None) -> Iterator[PlacedCommit]:
+        """Yields the records from an offset on; without an end it waits for new ones for ever."""
+        place = self.topic, 0
+        found = self._reader.follow(place, start) if end is None else self._reader.read({place: (start, end)})
+        with explained(f"reading {self.topic}"):
+            yield from map(_placed, found)
+
+    def last(self, count: int) -> list[PlacedCommit]:
+        """Returns the newest records, oldest first."""
+        with explained(f"reading {self.topic}"):
+            return [_placed(message) for message in self._reader.newest((self.topic, 0), count)]
+
+
+def _placed(message: Message) -> PlacedCommit:
+    return PlacedCommit(message.offset() or 0, decode_commit_record(message.value() or b""))
+
+
+@contextmanager
+def _commit_log(kafka: KafkaSettings, pipeline: str) -> Iterator[CommitLog]:
+    with TopicReader(kafka.client_config, _SECONDS) as reader:
+        yield CommitLog(reader, pipeline)
+
+
+def _commit_topic(reader: TopicReader, pipeline: str) -> str:
+    topics, known = _topics(reader, pipeline), reader.topics()
+    names = sorted(t for t in topics if t.endswith(_SUFFIX) and t.removesuffix(_SUFFIX) in topics)
+    for name in names:
+        if name in known:
+            return name
+    hint = "start the pipeline once with this version, or see docs/runbooks.md#output-changed"
+    reason = f"its progress record names {', '.join(names) or 'no commit topic'}, and none exists"
+    raise InputError(f"the commits of pipeline {pipeline!r} cannot be found: {reason}", hint)
+
+
+def _topics(reader: TopicReader, pipeline: str) -> Mapping[str, TopicState]:
+    """Returns what the newest progress record says of the outputs and their commit topics.
+
+    Raises:
+        InputError: nobody of that name has written to this Kafka.
+    """
+    topic = progress_topic(pipeline)
+    reason = f"topic {topic} is empty"
+    try:
+        for found in reader.newest((topic, 0)):
+            return decode_progress_record(found.value() or b"").topics
+    except KafkaException as error:
+        if code_of(error) not in ABSENT_CODES:
+            raise
+        reason = f"topic {topic} does not exist"
+    hint = "check the name (from revision 2 on it ends in .v<revision>) and the brokers"
+    raise InputError(f"no pipeline {pipeline!r} has written to this Kafka: {reason}", hint)
 
 
 @click.command()
@@ -92,7 +188,7 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
     name = pipeline_name(folder, pipeline)
     kafka = kafka_settings(settings, "where the output is")
     output = Output()
-    with CommitLog(kafka, name) as log:
+    with _commit_log(kafka, name) as log:
         if place is not None:
             answer = _document(log, *place)
             _print(output, [_held(answer, f"offset {where}")], answer, as_json)
@@ -215,7 +311,7 @@ def _show(output: Output, found: Iterable[PlacedCommit], *, as_json: bool, follo
             output.line("  ".join(commit_row(placed)))
     else:
         rows = [commit_row(placed) for placed in found]
-        output.table([_HEAD, *rows] if rows else [("no commit records",)])
+        output.table([_COMMITS, *rows] if rows else [("no commit records",)])
 
 
 def _print(output: Output, lines: list[str], answer: Answer, as_json: bool) -> None:
@@ -224,3 +320,165 @@ def _print(output: Output, lines: list[str], answer: Answer, as_json: bool) -> N
         click.echo(msgspec.json.encode({"found": answer.found, "commit": record}))
         return
     output.lines(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenKafkaTransaction:
+    """The oldest transaction of a partition that is neither committed nor aborted."""
+
+    topic: str
+    partition: int
+    stable: int
+    """The last stable offset: readers of committed records get as far as here."""
+    end: int
+    """The high watermark."""
+    since_ms: int
+    """Time of its first record, milliseconds since the epoch."""
+    pipeline: str
+    """The pipeline that its first record names; empty: none."""
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are held back."""
+        return self.end - self.stable
+
+
+def find_open_transactions(kafka: KafkaSettings, topics: Iterable[str]) -> list[OpenKafkaTransaction]:
+    """Finds the oldest open transaction of each partition of these topics, also that of a healthy run.
+
+    Raises:
+        UnavailableError: Kafka does not answer.
+    """
+    with (
+        explained("which transactions are open"),
+        TopicReader(kafka.client_config, _SECONDS, is_committed=False) as reader,
+    ):
+        known = reader.topics()
+        places = [(topic, number) for topic in topics if topic in known for number in range(known[topic])]
+        ends = reader.ends(places, is_committed=False)
+        stable = reader.ends(places, is_committed=True)
+        found = []
+        for place, offset in stable.items():
+            first = next(reader.read({place: (offset, ends[place])}), None) if offset < ends[place] else None
+            if first is not None:  # else nothing but a transaction's end is behind it
+                since_ms, writer = first.timestamp()[1], _writer(first)
+                found.append(OpenKafkaTransaction(*place, offset, ends[place], since_ms, writer))
+        return found
+
+
+def _writer(record: Message) -> str:
+    """Returns the pipeline that has written a record; its progress records have its name as their key."""
+    key = (record.key() or b"").decode(errors="replace")
+    if record.topic() == progress_topic(key):
+        return key
+    name = dict(record.headers() or {}).get(HEADER_PIPELINE) or ""
+    return name.decode(errors="replace") if isinstance(name, bytes) else name
+
+
+_TRANSACTIONS = ("partition", "readers blocked at", "held back", "open since", "written by")
+
+
+@click.group()
+def transactions() -> None:
+    """Show or abort open Kafka transactions that block the readers of a pipeline.
+
+    A read_committed consumer cannot read past the first record of an open transaction, whatever wrote
+    it. Brokers abort such a transaction after its timeout, which is normally one minute for a pipeline and at
+    most fifteen minutes. The next run of the pipeline aborts its own open transaction immediately.
+
+    \b
+    Example:
+      slackwater transactions list pipelines/orders --bootstrap localhost:9092
+
+    For details see docs/runbooks.md#readers-stand-still.
+    """
+
+
+@transactions.command("list")
+@OF_A_PIPELINE
+@json_option("one JSON object per blocked partition")
+@click.pass_context
+def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json: bool) -> None:
+    """Show the oldest open transaction of each partition of a pipeline's topics.
+
+    An active run has an open transaction for the duration of a batch, so look at how long it has been open.
+    The exit code is 1 if there is any.
+
+    \b
+    Examples:
+      slackwater transactions list pipelines/orders --bootstrap localhost:9092
+      slackwater transactions list --pipeline orders --json
+    """
+    found = _find(kafka_settings(start_command(ctx), "where the output is"), pipeline_name(folder, pipeline))
+    if as_json:
+        for each in found:
+            click.echo(orjson.dumps({**asdict(each), "lag": each.lag}))
+    else:
+        _show_open(found)
+    ctx.exit(1 if found else 0)
+
+
+@transactions.command()
+@OF_A_PIPELINE
+@click.pass_context
+def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None:
+    """Abort the open transaction of a pipeline whose run is gone, and show what is still open.
+
+    Takes over the pipeline's transactional id for a moment, as its next run would. This does not harm an
+    active run: it writes its batch again. Transactions of other producers are not aborted; the exit code is
+    then 1.
+
+    \b
+    Example:
+      slackwater transactions abort pipelines/orders --bootstrap localhost:9092
+    """
+    from slackwater.outputs.kafka.answers import SinkProducer
+    from slackwater.outputs.kafka.settings import KafkaSinkSettings  # takes a second to import
+
+    kafka = kafka_settings(start_command(ctx), "where the output is")
+    name = pipeline_name(folder, pipeline)
+    _find(kafka, name)
+    producer = SinkProducer(KafkaSinkSettings(pipeline=name, outputs=(), kafka=kafka))
+    try:
+        producer.open()
+    finally:
+        producer.discard()
+    left = _find(kafka, name)
+    _show_open(left)
+    foreign = sorted({f"{each.topic}/{each.partition}" for each in left if each.pipeline != name})
+    if foreign:
+        hint = (
+            "Kafka's own kafka-transactions.sh finds their producers (describe-producers) and aborts them "
+            "(abort); see docs/runbooks.md#readers-stand-still"
+        )
+        raise InputError(
+            f"open transactions that were not started by pipeline {name!r}: {', '.join(foreign)}", hint
+        )
+
+
+def _find(kafka: KafkaSettings, pipeline: str) -> list[OpenKafkaTransaction]:
+    """Finds the open transactions of all topics that a pipeline writes.
+
+    Raises:
+        InputError: nobody of that name has written to this Kafka.
+        UnavailableError: Kafka does not answer.
+    """
+    with explained(f"which topics {pipeline} writes"), TopicReader(kafka.client_config, _SECONDS) as reader:
+        topics = sorted(_topics(reader, pipeline))
+    return find_open_transactions(kafka, [*topics, progress_topic(pipeline)])
+
+
+def _show_open(found: Sequence[OpenKafkaTransaction]) -> None:
+    now_ms = epoch_ms(SystemClock().now())
+    rows = [
+        (
+            f"{each.topic}/{each.partition}",
+            str(each.stable),
+            str(each.lag),
+            ago(each.since_ms, now_ms),
+            f"pipeline {each.pipeline}" if each.pipeline else "a producer that is not a pipeline",
+        )
+        for each in found
+    ]
+    nothing = ("no transaction is open: readers see everything that was committed",)
+    Output().table([_TRANSACTIONS, *rows] if rows else [nothing])

@@ -1,5 +1,6 @@
 """``slackwater dev``: the local stack, SQL in its database, and a look into topics."""
 
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,9 +9,10 @@ from urllib.parse import urlsplit
 
 import click
 import orjson
+from confluent_kafka import Message
 
 from slackwater.cdc.initial_snapshot import ALL_TABLES
-from slackwater.cli.topics import read_to_end, record_line
+from slackwater.cli.topics import read_to_end
 from slackwater.command.invocation import kafka_settings, search_path_lines, setting, start_command
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
@@ -168,7 +170,31 @@ def read(ctx: click.Context, topic: str, last: int | None) -> None:
     kafka = kafka_settings(settings, "where to read from")
     messages = read_to_end(kafka, [topic])
     for message in messages if last is None else deque(messages, last):
-        output.line(record_line(message))
+        output.line(_record_line(message))
+
+
+def _record_line(message: Message) -> str:
+    """Returns a record as one line of JSON; key and value as JSON if they are, else as text."""
+    headers = dict(message.headers() or {})
+    return json.dumps(
+        {
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "headers": {name: _readable(value) for name, value in headers.items()},
+            "key": _readable(message.key()),
+            "value": _readable(message.value()),
+        },
+        ensure_ascii=False,
+    )
+
+
+def _readable(data: str | bytes | None) -> object:
+    if data is None:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data if isinstance(data, str) else data.decode(errors="replace")
 
 
 def _values(status: "StackStatus") -> dict[str, str]:
