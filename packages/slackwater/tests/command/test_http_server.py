@@ -25,7 +25,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from slackwater.cli.commands.run import run_routes
-from slackwater.cli.control.api import Picture, control_routes
+from slackwater.cli.control.api import control_routes
+from slackwater.cli.control.picture import ClusterPicture
 from slackwater.cli.control.server import control_settings
 from slackwater.command.http_server import MAX_CONNECTIONS, HttpServer, RateLimit, web_config
 from slackwater.command.listening import HttpSettings, Role, listening_socket, new_token
@@ -55,7 +56,7 @@ class EmptyPicture:
 
 
 def control_plane(**access: Any) -> HttpServer:
-    routes = control_routes(cast(Picture, EmptyPicture()), has_tokens="tokens" in access)
+    routes = control_routes(cast(ClusterPicture, EmptyPicture()), has_tokens="tokens" in access)
     return HttpServer(routes, control_settings(ControlSection(listen=ANYWHERE, **access)))
 
 

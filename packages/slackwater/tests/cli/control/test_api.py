@@ -8,7 +8,7 @@ import asyncio
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import msgspec
@@ -18,7 +18,13 @@ from starlette.testclient import TestClient
 
 from slackwater.cli.commands.status import AwaitedPartition, AwaitedTransaction, SourceReport
 from slackwater.cli.control.api import LARGEST_BODY, ROOT, ROUTES, control_routes, openapi
-from slackwater.cli.control.picture import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
+from slackwater.cli.control.picture import (
+    ClusterPicture,
+    DecisionAnswer,
+    DecisionRequest,
+    SwitchAnswer,
+    SwitchRequest,
+)
 from slackwater.cli.control.server import control_settings
 from slackwater.cli.diagnosis import Cause, Finding
 from slackwater.cli.revisions import RevisionStatus, revision_status
@@ -144,7 +150,7 @@ class Api:
     def __init__(self, tokens: Path | None) -> None:
         self.picture = GivenPicture()
         section = ControlSection(listen="127.0.0.1:0", tokens=tokens, requests_per_second=1e6)
-        routes = control_routes(self.picture, has_tokens=tokens is not None)
+        routes = control_routes(cast(ClusterPicture, self.picture), has_tokens=tokens is not None)
         app = make_app(routes, control_settings(section))
         self.client = TestClient(app, "http://127.0.0.1:8086", raise_server_exceptions=False)
 

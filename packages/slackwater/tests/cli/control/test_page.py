@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeService, Keys
@@ -19,7 +19,13 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from slackwater.cli.commands.status import SourceReport
 from slackwater.cli.control.api import control_routes
-from slackwater.cli.control.picture import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
+from slackwater.cli.control.picture import (
+    ClusterPicture,
+    DecisionAnswer,
+    DecisionRequest,
+    SwitchAnswer,
+    SwitchRequest,
+)
 from slackwater.cli.control.server import control_settings
 from slackwater.cli.diagnosis import Cause, Finding
 from slackwater.cli.revisions import RevisionStatus, revision_status
@@ -247,7 +253,8 @@ PAUSED = ConnectorReport(read_ms=now_ms(), since_ms=now_ms() - 60_000, name="inv
 @contextmanager
 def serving(picture: LivePicture, tokens: Path | None = None) -> Iterator[str]:
     section = ControlSection(listen="127.0.0.1:0", tokens=tokens, requests_per_second=1e6)
-    server = HttpServer(control_routes(picture, has_tokens=tokens is not None), control_settings(section))
+    routes = control_routes(cast(ClusterPicture, picture), has_tokens=tokens is not None)
+    server = HttpServer(routes, control_settings(section))
     server.start()
     with closing(server):
         yield server.address

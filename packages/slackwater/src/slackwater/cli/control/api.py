@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any, Protocol, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from prometheus_client import generate_latest
@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from slackwater.cli.commands.status import SourceReport
 from slackwater.cli.control.picture import (
+    ClusterPicture,
     DecisionAnswer,
     DecisionRequest,
     LeaseRequest,
@@ -64,50 +65,6 @@ _PAGE_TYPES = {
     ".svg": "image/svg+xml",
     ".md": "text/plain; charset=utf-8",
 }
-
-
-class Picture(Protocol):
-    """Where answers come from; methods block, and raise errors that say what helps."""
-
-    def topology(self) -> Topology:
-        """Returns sources, pipelines, and how they are linked."""
-        ...
-
-    def report(self, source: str) -> SourceReport:
-        """Returns what the doctor says of a source."""
-        ...
-
-    def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
-        """Records a decision about a source, or says what it would do."""
-        ...
-
-    def leases(self) -> tuple[LeaseStanding, ...]:
-        """Returns the leases that are not over."""
-        ...
-
-    def snapshots(self) -> tuple[SourceSnapshot, ...]:
-        """Returns at which commit the pipelines of each source can be read together."""
-        ...
-
-    def delays(self) -> Delays:
-        """Returns how late each view is, and who is to blame."""
-        ...
-
-    def delay_history(self, pipeline: str) -> DelayCourse:
-        """Returns how late the views of a pipeline were in the last hours."""
-        ...
-
-    def end_lease(self, lease_id: str) -> bool:
-        """Ends a lease; returns whether there was one."""
-        ...
-
-    def revisions(self, pipeline: str) -> tuple[RevisionStatus, ...]:
-        """Returns the revisions of a pipeline, and which one is read."""
-        ...
-
-    def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
-        """Lets readers of a pipeline read another revision."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +118,7 @@ def _route(path: str) -> Callable[[Method], Method]:
 class Routes:
     """Answers requests from a picture; a method a route, given the path's parameters and the body."""
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, picture: ClusterPicture) -> None:
         self._picture = picture
 
     @_route("/topology")
@@ -253,7 +210,7 @@ class Routes:
             raise _unknown("source", source)
 
 
-def control_routes(picture: Picture, *, has_tokens: bool) -> list[Route]:
+def control_routes(picture: ClusterPicture, *, has_tokens: bool) -> list[Route]:
     """Returns the routes, their description, and the page.
 
     Args:

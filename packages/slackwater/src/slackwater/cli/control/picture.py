@@ -2,11 +2,12 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Generic, Literal, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from slackwater.cli.commands.source import Decision, Plan, decisions_in, plan_skip, plan_timeline, refusal_in
 from slackwater.cli.commands.status import SourceReport, make_report
 from slackwater.cli.diagnosis import diagnose
-from slackwater.cli.examination import Sources, examine
+from slackwater.cli.examination import Sources, examine, open_sources
 from slackwater.cli.pipelines import BarrierReader, signs_of_topology, topology_of
 from slackwater.cli.revisions import (
     Registered,
@@ -25,7 +26,7 @@ from slackwater.cli.revisions import (
     switch_readers,
 )
 from slackwater.client import NotVisibleError, end_lease
-from slackwater.command.invocation import kafka_settings, lsn_of
+from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, lsn_of, sources_of
 from slackwater.control import (
     DelayCourse,
     DelayHistory,
@@ -46,6 +47,7 @@ from slackwater.protocol import (
     InputError,
     PublishedCut,
     StateError,
+    SystemClock,
     UnavailableError,
     epoch_ms,
 )
@@ -152,7 +154,7 @@ class Fresh(Generic[T]):
         with self._turn:
             self._made_at = float("-inf")
 
-    def get(self) -> T:
+    def __call__(self) -> T:
         """Returns the value.
 
         Raises:
@@ -173,58 +175,42 @@ class Fresh(Generic[T]):
 class ClusterPicture:
     """The topology of a cluster, and the doctor's report on each of its sources. Thread-safe.
 
-    Connections stay open for as long as the process lives.
+    Connections stay open for as long as the process lives. What Kafka is asked for raises an UnavailableError
+    if it does not answer.
 
     Args:
-        pipelines: The topic of pipelines.
-        leases: The topic of leases.
-        open_cut_log: Opens a source's log of cuts; it is kept open.
-        open_sources: Opens what the facts about a source are read from; it is kept open.
-        followed: Sources that are shown although no pipeline may read them.
-        clock: The time.
-        settings: Say where outputs are.
+        settings: Say where everything is, and name sources that are shown although nobody may read them.
+
+    Raises:
+        CommandConfigError: Brokers or sources were not given.
     """
 
-    def __init__(
-        self,
-        pipelines: PipelineLog,
-        leases: LeaseLog,
-        open_cut_log: Callable[[str], CutLog],
-        open_sources: Callable[[str], AbstractContextManager[Sources]],
-        followed: Sequence[str],
-        clock: Clock,
-        settings: Settings,
-    ) -> None:
-        self._pipelines, self._settings = pipelines, settings
-        self._lease_log = leases
-        self._open_cut_log = open_cut_log
-        self._open_sources = open_sources
-        self._followed = followed
-        self._clock = clock
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._clock = settings, SystemClock()
+        self._kafka = kafka_settings(settings, "where pipelines register")
+        self._pipelines = PipelineLog(self._kafka, timeout=ANSWERS_WITHIN)
+        self._lease_log = LeaseLog(self._kafka)
+        self._followed = sources_of(settings)
         self._cut_logs: dict[str, CutLog] = {}
-        self._leases = Fresh(self._read_leases, PICTURE_AGE, clock)
-        self._signs: tuple[SourceSigns, ...] = ()
-        self._delays = Fresh(self._measure_delays, PICTURE_AGE, clock)
-        self._history = DelayHistory()
         self._barriers: dict[str, BarrierReader] = {}
-        self._snapshots = Fresh(self._find_snapshots, PICTURE_AGE, clock)
+        self._signs: tuple[SourceSigns, ...] = ()
+        self._history = DelayHistory()
         self._pictures: deque[Topology] = deque(maxlen=_PICTURES)
-        self._topology = Fresh(self._read_topology, PICTURE_AGE, clock)
         self._examined_sources: dict[str, _ExaminedSource] = {}
         self._turn = threading.Lock()
         self._open = ExitStack()
-
-    def topology(self) -> Topology:
-        """Returns the whole picture.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
-        return self._topology.get()
+        self.topology = Fresh(self._read_topology, PICTURE_AGE, self._clock)
+        """The whole picture."""
+        self.leases = Fresh(self._read_leases, PICTURE_AGE, self._clock)
+        """The leases that are not over."""
+        self.snapshots = Fresh(self._find_snapshots, PICTURE_AGE, self._clock)
+        """The commit at which the pipelines of each source can be read together."""
+        self.delays = Fresh(self._measure_delays, PICTURE_AGE, self._clock)
+        """How late each view is, and who is to blame."""
 
     def report(self, source: str) -> SourceReport:
         """Returns what the doctor says of a source. Takes seconds."""
-        return self._examined(source).report.get()
+        return self._examined(source).report()
 
     def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
         """Records a decision about a source, or says what it would do.
@@ -235,41 +221,17 @@ class ClusterPicture:
         """
         return self._examined(source).decide(request, client, self._clock)
 
-    def leases(self) -> tuple[LeaseStanding, ...]:
-        """Returns the leases that are not over.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
-        return self._leases.get()
-
     def end_lease(self, lease_id: str) -> bool:
         """Ends a lease; returns whether there was one."""
         with self._turn:
             is_ended = end_lease(self._lease_log, lease_id)
-        self._leases.forget()
+        self.leases.forget()
         return is_ended
-
-    def snapshots(self) -> tuple[SourceSnapshot, ...]:
-        """Returns at which commit the pipelines of each source can be read together.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
-        return self._snapshots.get()
 
     def delay_history(self, pipeline: str) -> DelayCourse:
         """Returns how late the views of a pipeline were, as far as :meth:`remember_delays` was called."""
         with self._turn:
             return self._history.of(pipeline)
-
-    def delays(self) -> Delays:
-        """Returns how late each view is, and who is to blame.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
-        return self._delays.get()
 
     def remember_delays(self) -> None:
         """Takes a sample of all delays; if Kafka does not answer there is none."""
@@ -288,7 +250,7 @@ class ClusterPicture:
         found = {}
         for node in topology.sources:
             if node.name not in self._barriers:
-                self._barriers[node.name] = BarrierReader(self._open_cut_log(node.name))
+                self._barriers[node.name] = BarrierReader(self._cut_log(node.name))
             try:
                 found[node.name] = self._barriers[node.name].read()
             except (TopicUnavailableError, StateError):  # which a recreated log raises each time
@@ -307,7 +269,7 @@ class ClusterPicture:
             UnavailableError: Kafka, or a server with outputs, does not answer.
             CommandConfigError: Nothing says where the outputs are.
         """
-        now = self._topology.get()
+        now = self.topology()
         return revision_status(self._pictures[0], now, pipeline, readers_of(self._settings, now, pipeline))
 
     def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
@@ -320,7 +282,7 @@ class ClusterPicture:
         """
         with self._turn:
             now_ms = epoch_ms(self._clock.now())
-            registered = Registered(self._pipelines.read(), now_ms, self._follow_one_database)
+            registered = Registered(self._pipelines.read(), now_ms, partial(follow_one_database, self._kafka))
         wanted = registered.revision(pipeline, request.revision)
         try:
             _, done = switch_readers(
@@ -337,8 +299,8 @@ class ClusterPicture:
             raise InputError(error.problem, error.hint) from error
         return SwitchAnswer(pipeline=wanted.pipeline, commit=str(done.position), before=done.before)
 
-    def _follow_one_database(self, first: str, second: str) -> bool:
-        return follow_one_database(kafka_settings(self._settings, "where sources are"), first, second)
+    def _cut_log(self, source: str) -> CutLog:
+        return CutLog(source, self._kafka, timeout=ANSWERS_WITHIN)
 
     def _read_topology(self) -> Topology:
         with self._turn:
@@ -349,13 +311,13 @@ class ClusterPicture:
 
     def _newest_cut(self, source: str) -> PublishedCut | None:
         if source not in self._cut_logs:
-            self._cut_logs[source] = self._open_cut_log(source)
+            self._cut_logs[source] = self._cut_log(source)
         return self._cut_logs[source].newest()
 
     def _examined(self, source: str) -> "_ExaminedSource":
         with self._turn:
             if source not in self._examined_sources:
-                sources = self._open.enter_context(self._open_sources(source))
+                sources = self._open.enter_context(open_sources(self._settings, source))
                 self._examined_sources[source] = _ExaminedSource(sources, self._clock)
             return self._examined_sources[source]
 

@@ -13,13 +13,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
-from slackwater.cli.examination import open_sources
 from slackwater.command.boundary import watch_process
-from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, sources_of
 from slackwater.command.listening import Gate, HttpSettings, listening_socket, tls_context, url_of
-from slackwater.cuts import CutLog, LeaseLog, PipelineLog
 from slackwater.observe.logs import configure_logging
-from slackwater.protocol import SystemClock
 from slackwater.settings.loading import secrets_of
 from slackwater.settings.model import ControlSection, Settings
 
@@ -136,16 +132,7 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
     watch_process()
     configure_logging(settings.log, secrets_of(settings))
     gc.freeze()
-    kafka = kafka_settings(settings, "where pipelines register")
-    picture = ClusterPicture(
-        PipelineLog(kafka, timeout=ANSWERS_WITHIN),
-        LeaseLog(kafka),
-        lambda source: CutLog(source, kafka, timeout=ANSWERS_WITHIN),
-        lambda source: open_sources(settings, source),
-        sources_of(settings),
-        SystemClock(),
-        settings,
-    )
+    picture = ClusterPicture(settings)
     http = control_settings(settings.control)
     routes = control_routes(picture, has_tokens=http.access.tokens is not None)
     threading.Thread(target=_end_with, args=(parent,), name="parent", daemon=True).start()
