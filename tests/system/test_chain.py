@@ -18,10 +18,11 @@ import pytest
 
 from slackwater.cdc.envelope import End, decode_transaction
 from slackwater.cli.pipelines import read_topology
-from slackwater.control import ComponentKind, DelayCause, Delays, measure_delays
+from slackwater.control import ComponentKind, DelayCause, Delays, Topology, measure_delays
 from slackwater.dev import DevStack
-from slackwater.protocol import CommitRecord, KafkaSettings, SystemClock, decode_commit_record, epoch_ms
+from slackwater.protocol import CommitRecord, SystemClock, decode_commit_record
 from slackwater.protocol.keys import commit_topic, transaction_topic
+from slackwater.settings.model import KafkaSection, Settings
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_lab.programs import Product, Program, slackwater_command, write_run_settings
@@ -185,8 +186,11 @@ class Chain:
         return list(self.delays().causes)
 
     def delays(self) -> Delays:
-        now_ms = epoch_ms(SystemClock().now())
-        return measure_delays(read_topology(KafkaSettings(self.stack.kafka.bootstrap), now_ms, SOURCE))
+        return measure_delays(self.topology())
+
+    def topology(self) -> Topology:
+        kafka = KafkaSection(bootstrap=self.stack.kafka.bootstrap)
+        return read_topology(Settings(kafka=kafka), SOURCE)
 
     def commits(self, link: Link) -> list[CommitRecord]:
         messages = read_to_end(self.stack.kafka.bootstrap, commit_topic(link.topic))
@@ -254,8 +258,7 @@ def test_each_pipeline_of_a_chain_publishes_the_states_of_the_database_at_its_co
         assert {lsn: record.commit_ts_ms for lsn, record in told.items()} == {
             lsn: database[lsn].commit_ts_ms for lsn in told
         }
-    now_ms = epoch_ms(SystemClock().now())
-    topology = read_topology(KafkaSettings(chain.stack.kafka.bootstrap), now_ms, SOURCE)
+    topology = chain.topology()
     assert [(link.pipeline, link.read_by) for link in topology.links] == [
         ("order_sizes", "order_crowds"),
         ("order_totals", "order_sizes"),

@@ -27,6 +27,7 @@ from slackwater.dev.processes import Lifetime
 from slackwater.pipeline import load_pipeline
 from slackwater.protocol import Clock, InputError, KafkaSettings, SlackwaterError, epoch_ms, format_position
 from slackwater.protocol.keys import data_topic
+from slackwater.settings.model import KafkaSection, Settings
 from slackwater_lab.database import Writers, create_tables, write_first, write_last
 from slackwater_lab.demo.consumer import ConsumerReport
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, NaiveReader
@@ -82,18 +83,18 @@ def newest_lsn(kafka: KafkaSettings, pipeline: str) -> int:
     return 0 if newest is None else newest.position.lsn
 
 
-def answers(kafka: KafkaSettings, old: tuple[str, str], new: tuple[str, str], clock: Clock) -> Iterator[str]:
+def answers(kafka: KafkaSettings, old: tuple[str, str], new: tuple[str, str]) -> Iterator[str]:
     """Yields the lines of the last screen.
 
     Args:
         kafka: The brokers.
         old: The pipeline and its output topic.
         new: Its next revision and its topic.
-        clock: The time.
     """
-    topology = read_topology(kafka, epoch_ms(clock.now()))
+    settings = Settings(kafka=KafkaSection(bootstrap=kafka.bootstrap))
+    topology = read_topology(settings)
     yield from _titled("How is everything connected?  (slackwater topology)", topology_lines(topology))
-    snapshots = snapshot_lines(read_snapshots(kafka, topology))
+    snapshots = snapshot_lines(read_snapshots(settings, topology))
     yield from _titled("What does a consistent query see?  (slackwater snapshots)", snapshots)
     delays = delay_lines(measure_delays(topology))
     yield from _titled("How late is each view, and which component delays it?  (slackwater delay)", delays)
@@ -336,7 +337,7 @@ class Demo:
         shown = newest_lsn(kafka, definition.name)
         self._await("last commit", shown, START_TIMEOUT, lambda: newest_lsn(kafka, name), "the next revision")
         self._output.progress("querying the control plane")
-        self.answers = list(answers(kafka, (definition.name, self._topic), (name, topic), self._clock))
+        self.answers = list(answers(kafka, (definition.name, self._topic), (name, topic)))
 
     def _await_last_commit(self, visible: Visibility) -> ConsumerReport:
         """Commits one last change, waits until it is visible: by commit order, so is all before it.

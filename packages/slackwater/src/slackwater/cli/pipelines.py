@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -140,34 +140,31 @@ def cause_lines(causes: Iterable[DelayCause]) -> Iterator[str]:
         yield f"  try     {cause.advice}"
 
 
-@contextmanager
-def open_pipeline_log(kafka: KafkaSettings) -> Iterator[PipelineLog]:
-    """Opens the topic of pipelines for the time of the block."""
-    log = PipelineLog(kafka, timeout=ANSWERS_WITHIN)
-    try:
-        yield log
-    finally:
-        log.close()
+def open_pipeline_log(settings: Settings) -> AbstractContextManager[PipelineLog]:
+    """Opens the topic of pipelines for the time of a block."""
+    return closing(PipelineLog(_registry(settings), timeout=ANSWERS_WITHIN))
 
 
-def read_registered(kafka: KafkaSettings) -> Registered:
+def _registry(settings: Settings) -> KafkaSettings:
+    return kafka_settings(settings, "where pipelines register")
+
+
+def read_registered(settings: Settings) -> Registered:
     """Reads the topic of pipelines.
 
     Raises:
         TopicUnavailableError: It cannot be read.
     """
-    with open_pipeline_log(kafka) as log:
-        return Registered(log.read(), epoch_ms(SystemClock().now()), partial(follow_one_database, kafka))
+    with open_pipeline_log(settings) as log:
+        follow = partial(follow_one_database, _registry(settings))
+        return Registered(log.read(), epoch_ms(SystemClock().now()), follow)
 
 
-def read_topology(
-    kafka: KafkaSettings, now_ms: int, source: str | None = None, *, is_known: bool = False
-) -> Topology:
+def read_topology(settings: Settings, source: str | None = None, *, is_known: bool = False) -> Topology:
     """Reads the topic of pipelines and the newest cut of each source.
 
     Args:
-        kafka: Where it is.
-        now_ms: The time, milliseconds since the epoch.
+        settings: Say where they are.
         source: Only what begins at this source; it is shown although no pipeline may read it.
         is_known: There is such a source, whatever Kafka says: a sidecar has reported it.
 
@@ -176,15 +173,20 @@ def read_topology(
             another reason is passed over.
         InputError: there is no such source.
     """
-    with open_pipeline_log(kafka) as log:
+    now_ms = epoch_ms(SystemClock().now())
+    with open_pipeline_log(settings) as log:
         entries = log.read()
-    sources = () if source is None else (source,)
-    found = topology_of(entries, lambda name: _newest_cut(kafka, name), now_ms, sources)
+
+    def newest_cut(name: str) -> PublishedCut | None:
+        with closing(CutLog(name, _registry(settings), timeout=ANSWERS_WITHIN)) as cuts:
+            return cuts.newest()
+
+    found = topology_of(entries, newest_cut, now_ms, () if source is None else (source,))
     if source is None:
         return found
     node = next(each for each in found.sources if each.name == source)
     if not (is_known or node.cut or node.read_by or node.written_by):
-        names = (each.name for each in topology_of(entries, lambda _: None, now_ms).sources)
+        names = (each.name for each in make_topology(entries, {}, now_ms).sources)
         more = f"it has no cut, and no pipeline reads it; `slackwater sidecar --source {source}` follows it"
         raise unknown("source", source, names, more)
     return found.of_source(source)
@@ -199,10 +201,9 @@ def of_one_chain(settings: Settings, outputs: list[PipelineOutput]) -> list[Pipe
     if len(outputs) < 2 or settings.kafka.bootstrap is None:
         return outputs
     try:
-        registered = read_registered(kafka_settings(settings, "where pipelines register"))
+        return read_registered(settings).of_first_sources(outputs)
     except TopicUnavailableError:
         return outputs
-    return registered.of_first_sources(outputs)
 
 
 def topology_of(
@@ -222,25 +223,18 @@ def topology_of(
     Raises:
         TopicUnavailableError: Kafka is silent, so that asking for the next cut would take as long again.
     """
-    names = [node.name for node in make_topology(entries, {}, now_ms, sources).sources]
-    found = {name: cut for name in names if (cut := _if_readable(newest_cut, name)) is not None}
+    found: dict[str, PublishedCut] = {}
+    for node in make_topology(entries, {}, now_ms, sources).sources:
+        try:
+            published = newest_cut(node.name)
+        except (TopicUnavailableError, StateError) as error:
+            if is_silence(error):
+                raise
+        else:
+            found |= {node.name: published} if published else {}
     cuts = {name: published.cut for name, published in found.items()}
     written_ms = {name: published.written_ms for name, published in found.items()}
     return make_topology(entries, cuts, now_ms, sources, written_ms=written_ms)
-
-
-def _newest_cut(kafka: KafkaSettings, source: str) -> PublishedCut | None:
-    with closing(CutLog(source, kafka, timeout=ANSWERS_WITHIN)) as log:
-        return log.newest()
-
-
-def _if_readable(newest_cut: Callable[[str], PublishedCut | None], source: str) -> PublishedCut | None:
-    try:
-        return newest_cut(source)
-    except (TopicUnavailableError, StateError) as error:
-        if is_silence(error):
-            raise
-        return None
 
 
 _LOOK_BACK = 4_000
@@ -278,12 +272,12 @@ class BarrierReader:
         return list(self._barriers)
 
 
-def read_snapshots(kafka: KafkaSettings, topology: Topology) -> tuple[SourceSnapshot, ...]:
+def read_snapshots(settings: Settings, topology: Topology) -> tuple[SourceSnapshot, ...]:
     """Reads the newest barriers of each source of a topology; cut logs that cannot be read are skipped."""
     found = {}
     for node in topology.sources:
         with (
-            closing(CutLog(node.name, kafka)) as log,
+            closing(CutLog(node.name, _registry(settings))) as log,
             suppress(TopicUnavailableError, StateError),
         ):
             found[node.name] = BarrierReader(log).read()

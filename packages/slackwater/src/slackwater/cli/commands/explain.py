@@ -8,10 +8,9 @@ import orjson
 
 from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.cli.pipelines import read_topology
-from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.invocation import setting, start_command
 from slackwater.command.output import Output, json_option
 from slackwater.control import EqualStages, Sharing, find_equal_stages
-from slackwater.protocol import SystemClock, epoch_ms
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import RunSection
 
@@ -59,8 +58,7 @@ def explain(
         raise click.UsageError("specify the folder of a pipeline, or --sharing")
     output = Output()
     if pipeline is None:
-        kafka = kafka_settings(start_command(ctx), "where pipelines register")
-        found = find_equal_stages(read_topology(kafka, epoch_ms(SystemClock().now()), source))
+        found = find_equal_stages(read_topology(start_command(ctx), source))
         output.report(found, sharing_lines(found), as_json=as_json)
         return
     from slackwater.pipeline import load_pipeline

@@ -6,7 +6,7 @@ import click
 
 from slackwater.cli.pipelines import OF_ONE_SOURCE, open_pipeline_log, read_topology, remarks_on
 from slackwater.cli.removal import check_not_a_source, check_not_running, remove_pipeline, runs_of
-from slackwater.command.invocation import YES, kafka_settings, setting, start_command
+from slackwater.command.invocation import YES, setting, start_command
 from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.control import PipelineNode, make_topology
 from slackwater.protocol import SystemClock, epoch_ms
@@ -47,9 +47,8 @@ def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> Non
       slackwater pipeline list --bootstrap localhost:9092
       slackwater pipeline list --json | jq -r '.[] | select(.state != "running") | [.name, .owner] | @tsv'
     """
-    kafka = kafka_settings(start_command(ctx), "where pipelines register")
-    now_ms = epoch_ms(SystemClock().now())
-    found = read_topology(kafka, now_ms, source).pipelines
+    topology = read_topology(start_command(ctx), source)
+    found, now_ms = topology.pipelines, topology.made_ms
     nothing = ["no pipeline has registered yet; `slackwater run` registers its pipeline"]
     Output().report(found, aligned(pipeline_rows(found, now_ms)) if found else nothing, as_json=as_json)
 
@@ -115,7 +114,7 @@ def reset(ctx: click.Context, name: str, yes: bool) -> None:
       slackwater pipeline reset orders --checkpoint s3://bucket/orders --yes
     """
     settings = start_command(ctx)
-    with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
+    with open_pipeline_log(settings) as log:
         remove_pipeline(settings, log, name, Output(), done="starts over", yes=yes)
 
 
@@ -140,7 +139,7 @@ def delete(ctx: click.Context, name: str, outputs: bool, yes: bool) -> None:
       slackwater pipeline delete orders.v2 --outputs --yes
     """
     settings, output = start_command(ctx), Output()
-    with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
+    with open_pipeline_log(settings) as log:
         if outputs:
             remove_pipeline(settings, log, name, output, done="deleted", yes=yes)
             return

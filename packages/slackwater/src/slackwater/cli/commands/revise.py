@@ -31,7 +31,7 @@ from slackwater.client import (
     PipelineOutput,
     compare_views,
 )
-from slackwater.command.invocation import kafka_settings, setting, start_command, timeout_option
+from slackwater.command.invocation import setting, start_command, timeout_option
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import PipelineState, Progress, Topology
 from slackwater.protocol import CommitPosition, InputError, SystemClock, commit_id, epoch_ms
@@ -125,8 +125,7 @@ def compare(
     """
     numbers, columns = parse_revisions(revisions), parse_keys(keys)
     settings = start_command(ctx)
-    kafka = kafka_settings(settings, "where pipelines register")
-    pair = read_registered(kafka).pair(pipeline, numbers)
+    pair = read_registered(settings).pair(pipeline, numbers)
     wanted = _wanted(pair, views.split(",") if views else [*pair.views], columns)
     output, limit = Output(), timedelta(seconds=timeout)
     found = _compared(settings, pair, wanted, columns, limit, None if as_json else output)
@@ -188,8 +187,7 @@ def switch(
     Write and Read on the topic NAME.slackwater.readers, and Write on the transactional id of that name.
     """
     settings, limit, output = start_command(ctx), timedelta(seconds=timeout), Output()
-    kafka = kafka_settings(settings, "where pipelines register")
-    registered = read_registered(kafka)
+    registered = read_registered(settings)
     wanted = [registered.revision(name, revision) for name in pipelines]
     for each in wanted:
         where, done = switch_readers(
@@ -220,12 +218,11 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
       slackwater revise status shop --json
     """
     settings = start_command(ctx)
-    kafka = kafka_settings(settings, "where pipelines register")
-    earlier = now = read_topology(kafka, epoch_ms(SystemClock().now()))
+    earlier = now = read_topology(settings)
     read = readers_of(settings, now, pipeline)
     if any(node.base_name == pipeline and node.behind_ms for node in now.pipelines):
         _PAUSE.wait(_RATE_SECONDS)
-        now = read_topology(kafka, epoch_ms(SystemClock().now()))
+        now = read_topology(settings)
     found = revision_status(earlier, now, pipeline, read)
     Output().report({"pipeline": pipeline, "revisions": found}, status_lines(found), as_json=as_json)
 
@@ -264,8 +261,8 @@ def retire(ctx: click.Context, pipeline: str, number: int, keep_for: float, yes:
       slackwater revise retire shop --revision 1 --keep-for 3600 --yes
     """
     settings = start_command(ctx)
-    kafka, now_ms = kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now())
-    with open_pipeline_log(kafka) as log:
+    now_ms = epoch_ms(SystemClock().now())
+    with open_pipeline_log(settings) as log:
         revisions = Registered(log.read(), now_ms).revisions(pipeline)
         gone = check_retirable(revisions, number, now_ms, timedelta(seconds=keep_for)).registration
         remove_pipeline(settings, log, gone.pipeline, Output(), done="retired", yes=yes)
@@ -331,11 +328,8 @@ def rollout(
       2  wrong usage or settings      3  the revision is behind, and readers were not switched
     """
     columns, settings, output = parse_keys(keys), start_command(ctx), Output()
-    kafka = kafka_settings(settings, "where pipelines register")
-    follow_catch_up(
-        lambda: read_topology(kafka, epoch_ms(SystemClock().now())), pipeline, revision, output, _PAUSE.wait
-    )
-    registered = read_registered(kafka)
+    follow_catch_up(lambda: read_topology(settings), pipeline, revision, output, _PAUSE.wait)
+    registered = read_registered(settings)
     older = max((n for n in registered.revisions(pipeline) if n < revision), default=None)
     if older is None:
         hint = (

@@ -13,7 +13,6 @@ from slackwater.cli.examination import SourceFacts, examine, open_sources
 from slackwater.cli.pipelines import cause_lines, pipeline_table, read_topology, reported_status
 from slackwater.command.invocation import (
     ANSWERS_WITHIN,
-    kafka_settings,
     redis_settings,
     required,
     setting,
@@ -76,7 +75,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     now, output = SystemClock().now(), Output()
     try:
         is_known = (reported_status(store, source) or store.newest(source, settings.timeline)) is not None
-        pipelines, problem = _pipelines(settings, source, now, is_known=is_known)
+        pipelines, problem = _pipelines(settings, source, is_known=is_known)
         found = source_status(store, source, settings.timeline, epoch_ms(now), pipelines, problem)
         lines = [] if as_json else status_lines(store, source, settings.timeline, now)
     finally:
@@ -174,7 +173,7 @@ def _status(store: MarkerStore, source: str, timeline: int) -> tuple[FrontierSta
 
 
 def _pipelines(
-    settings: Settings, source: str, now: datetime, *, is_known: bool
+    settings: Settings, source: str, *, is_known: bool
 ) -> tuple[Sequence[PipelineNode] | None, str]:
     """Returns the pipelines of the source, or None and why Kafka could not be asked; empty: not asked for.
 
@@ -184,8 +183,7 @@ def _pipelines(
     if settings.kafka.bootstrap is None:
         return None, ""
     try:
-        kafka = kafka_settings(settings, "where pipelines register")
-        topology = read_topology(kafka, epoch_ms(now), source, is_known=is_known)
+        topology = read_topology(settings, source, is_known=is_known)
     except UnavailableError as error:
         return None, str(error)
     return [each for each in topology.pipelines if each.source == source], ""

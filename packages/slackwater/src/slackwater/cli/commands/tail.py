@@ -15,8 +15,9 @@ from slackwater.command.invocation import kafka_settings, setting, start_command
 from slackwater.command.output import Output, json_option
 from slackwater.control import known_runs
 from slackwater.observe.stopping import stop_on_signals
-from slackwater.protocol import InputError, KafkaSettings, RegisteredView, format_position, from_epoch_ms
+from slackwater.protocol import InputError, RegisteredView, format_position, from_epoch_ms
 from slackwater.settings.errors import unknown
+from slackwater.settings.model import Settings
 
 _LOOK = timedelta(seconds=1)
 _KAFKA = "kafka"
@@ -45,7 +46,7 @@ def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | Non
     """
     settings, output = start_command(ctx), Output()
     kafka = kafka_settings(settings, "where the view is published")
-    topic = topic_of(view, list(_published(kafka)), known_topics(kafka))
+    topic = topic_of(view, list(_published(settings)), known_topics(kafka))
     reading = ConsumerSettings(latest=not from_beginning, stores_positions=False)
     shown = 0
     with (
@@ -69,9 +70,9 @@ def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | Non
     ctx.exit(stop.exit_code)
 
 
-def _published(kafka: KafkaSettings) -> Iterator[RegisteredView]:
+def _published(settings: Settings) -> Iterator[RegisteredView]:
     """Yields the views that pipelines have registered."""
-    with open_pipeline_log(kafka) as log:
+    with open_pipeline_log(settings) as log:
         for run in known_runs(log.read()):
             yield from run.registration.views
 

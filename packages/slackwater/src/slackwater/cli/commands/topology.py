@@ -13,7 +13,7 @@ from slackwater.cli.pipelines import (
     signs_of_topology,
     topology_lines,
 )
-from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.invocation import setting, start_command
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import (
     ComponentDelay,
@@ -25,7 +25,6 @@ from slackwater.control import (
     Topology,
     measure_delays,
 )
-from slackwater.protocol import SystemClock, epoch_ms
 
 _COLOURS = {"running": "black", "left": "gray50", "failed": "red", "vanished": "red"}
 
@@ -62,8 +61,7 @@ def topology(ctx: click.Context, source: str | None, as_json: bool, as_dot: bool
     """
     if as_json and as_dot:
         raise click.UsageError("only one of --json and --dot can be given")
-    kafka = kafka_settings(start_command(ctx), "where pipelines register")
-    found = read_topology(kafka, epoch_ms(SystemClock().now()), source)
+    found = read_topology(start_command(ctx), source)
     if as_json:
         click.echo(msgspec.json.encode(found))
     elif as_dot:
@@ -173,9 +171,7 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
     For details see docs/control-plane.md.
     """
     settings = start_command(ctx)
-    topology = read_topology(
-        kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now()), source
-    )
+    topology = read_topology(settings, source)
     delays = measure_delays(topology, signs_of_topology(settings, topology))
     if as_json:
         click.echo(msgspec.json.encode(delays))
@@ -248,8 +244,8 @@ def snapshots(ctx: click.Context, source: str | None, as_json: bool) -> None:
 
     For details see docs/reading.md.
     """
-    kafka = kafka_settings(start_command(ctx), "where pipelines register")
-    found = read_snapshots(kafka, read_topology(kafka, epoch_ms(SystemClock().now()), source))
+    settings = start_command(ctx)
+    found = read_snapshots(settings, read_topology(settings, source))
     Output().report(found, snapshot_lines(found), as_json=as_json)
 
 
