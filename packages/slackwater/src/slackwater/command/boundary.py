@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import click
 
-NO_EXTRAS: Mapping[str, str] = {}
 _is_watched = False
 
 
@@ -35,15 +34,11 @@ def is_watched() -> bool:
 
 
 def run_command(
-    command: click.Command, name: str, arguments: Sequence[str], extras: Mapping[str, str] = NO_EXTRAS
+    command: click.Command, name: str, arguments: Sequence[str], extras: Mapping[str, str]
 ) -> int:
-    """Runs a command; returns its exit code.
+    """Runs a command, with the name by which it was called; returns its exit code.
 
-    Args:
-        command: What to run.
-        name: How it was called.
-        arguments: What it was given.
-        extras: Names of packages that need not be installed, and what installs each, as pip wants it.
+    The extras are packages that need not be installed, each with what installs it, as pip wants it.
     """
     try:
         result = command.main(list(arguments), prog_name=name, standalone_mode=False)

@@ -18,7 +18,7 @@ _NOT_FOUND = 404
 
 
 class ConnectRest:
-    """One Kafka Connect cluster.
+    """One Kafka Connect cluster. Every method raises an UnavailableError if it does not answer.
 
     Args:
         url: ``http://host:port`` of its REST interface.
@@ -35,40 +35,24 @@ class ConnectRest:
         self._timeout = timeout.total_seconds()
 
     def properties(self, name: str) -> dict[str, str] | None:
-        """Returns a connector's configuration; None: there is no connector of this name.
-
-        Raises:
-            UnavailableError: Kafka Connect does not answer.
-        """
+        """Returns a connector's configuration; None: there is no connector of this name."""
         found = self._ask("GET", f"/connectors/{quote(name)}/config", may_be_absent=True)
         return None if found is None else {str(key): str(value) for key, value in found.items()}
 
     def name_of(self, source: str) -> str | None:
-        """Returns the name of the connector that writes a source; None: there is none.
-
-        Args:
-            source: The connector's ``topic.prefix``.
-
-        Raises:
-            UnavailableError: Kafka Connect does not answer.
-        """
+        """Returns the name of the connector with a ``topic.prefix``; None: there is none."""
         found = self._ask("GET", "/connectors?expand=info") or {}
         names = (name for name, each in found.items() if each["info"]["config"].get("topic.prefix") == source)
         return next(names, None)
 
     def status(self, name: str) -> dict[str, Any] | None:
-        """Returns the state of a connector and of its tasks, as Kafka Connect has it; None: there is none.
-
-        Raises:
-            UnavailableError: Kafka Connect does not answer.
-        """
+        """Returns the state of a connector and of its tasks, as Kafka Connect has it; None: there is none."""
         return self._ask("GET", f"/connectors/{quote(name)}/status", may_be_absent=True)
 
     def errors(self, properties: Mapping[str, str]) -> list[tuple[str, str]]:
         """Returns the errors that the connector finds in its configuration, by property.
 
         Raises:
-            UnavailableError: Kafka Connect does not answer.
             InputError: it has no such connector.
         """
         plugin = properties["connector.class"].rpartition(".")[2]
@@ -81,7 +65,6 @@ class ConnectRest:
         """Creates a connector, or replaces its configuration.
 
         Raises:
-            UnavailableError: Kafka Connect does not answer.
             InputError: it refuses the configuration.
         """
         self._ask("PUT", f"/connectors/{quote(name)}/config", properties)

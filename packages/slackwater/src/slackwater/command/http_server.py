@@ -187,12 +187,7 @@ class Connection(H11Protocol):
 
 
 def make_app(routes: Sequence[Route], http: HttpSettings, clock: Clock | None = None) -> ASGIApp:
-    """Returns the application around routes: to whom they answer, and how often.
-
-    Args:
-        routes: What to answer; each says with :func:`refused` which role it needs.
-        http: Tokens, limits, and which names are served.
-        clock: The time; None: this machine's.
+    """Returns the application around routes, each of which says with :func:`refused` which role it needs.
 
     Raises:
         CommandConfigError: the file of tokens cannot be used.
@@ -239,13 +234,7 @@ class _Guarded:
 
 
 class RateLimit:
-    """Limits the requests of each client. A client that was idle may send more for a moment.
-
-    Args:
-        per_second: Requests in the long run.
-        burst: Requests at once.
-        clock: The time.
-    """
+    """Limits the requests of each client per second; one that was idle may send a burst at once."""
 
     def __init__(self, per_second: float, burst: int, clock: Clock) -> None:
         self._per_second = per_second
@@ -269,10 +258,7 @@ class RateLimit:
 def refused(request: Request, role: Role = Role.VIEWER, hint: str = "") -> Response | None:
     """Returns the refusal for clients without a role; None for those that have it.
 
-    Args:
-        request: Asks.
-        role: What it needs.
-        hint: What helps a viewer who would have to be an operator.
+    The hint is for viewers who would have to be operators.
     """
     client: Client = request.state.client
     if client.role is None:
@@ -329,11 +315,10 @@ def service_routes(
     """
 
     def healthz() -> Mapping[str, str]:
-        longest = blocked_after.total_seconds()
         return {
             name: f"its loop has been blocked for {seconds:.0f} s"
             for name, seconds in silent().items()
-            if seconds > longest
+            if seconds > blocked_after.total_seconds()
         }
 
     def readyz() -> Mapping[str, str]:

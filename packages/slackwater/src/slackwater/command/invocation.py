@@ -86,7 +86,7 @@ FLAGS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def setting(path: str, meaning: str, flag: str = "", **options: Any) -> Callable[[Command], Command]:
-    """Makes a click option that sets a setting; the command itself does not receive it.
+    """Makes a click option that sets the setting at a path; the command itself does not receive it.
 
     Args:
         path: The setting.
@@ -107,12 +107,7 @@ def setting(path: str, meaning: str, flag: str = "", **options: Any) -> Callable
 
 
 def timeout_option(seconds: int, meaning: str) -> Callable[[Command], Command]:
-    """Makes the click option that says how long a command waits.
-
-    Args:
-        seconds: The default.
-        meaning: The help text.
-    """
+    """Makes the click option that says how long a command waits, with its default and its help text."""
     kind = click.FloatRange(min=0)
     return click.option("--timeout", type=kind, default=seconds, show_default=True, help=meaning)
 
@@ -126,9 +121,7 @@ YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) -> Settings:
     """Loads the settings and configures logging: the first thing a command does.
 
-    Args:
-        ctx: The command's context; its :func:`setting` options count.
-        flags: Further settings by path.
+    The :func:`setting` options of the command count, and further settings by path.
 
     Raises:
         CommandConfigError: a setting is unknown or invalid.
@@ -200,13 +193,7 @@ Database: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 def connected(
     settings: Settings, purpose: str, question: str, *, autocommit: bool = False
 ) -> Iterator[Database]:
-    """Connects with the database of the settings.
-
-    Args:
-        settings: Of the command.
-        purpose: What the address is for, if it is missing.
-        question: What the block asks, for errors.
-        autocommit: Whether each statement is a transaction by itself.
+    """Connects with the database of the settings, for errors with the purpose and what the block asks.
 
     Raises:
         CommandConfigError: Its address was not given.

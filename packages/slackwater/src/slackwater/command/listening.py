@@ -270,22 +270,12 @@ class Gate:
         self.fault: str | None = None
         """The reason why changes of the file are ignored."""
 
-    @property
-    def has_tokens(self) -> bool:
-        """Whether there is a file of tokens."""
-        return self._path is not None
-
     def admit(self, authorization: str, address: str) -> Client:
-        """Returns the client.
-
-        Args:
-            authorization: The header; empty: there is none.
-            address: Where the client is.
-        """
+        """Returns the client at an address, by its header; empty: there is none."""
         if self._path is None:
             return Client(address, Role.VIEWER)
         with self._lock:
-            self._follow()
+            self._follow(self._path)
         scheme, _, text = authorization.partition(" ")
         if scheme.lower() == "bearer":
             digest = _hash(text.strip())
@@ -294,15 +284,12 @@ class Gate:
                     return Client(token.name, token.role)
         return Client(address, None)
 
-    def _follow(self) -> None:
-        if self._path is None:
+    def _follow(self, path: Path) -> None:
+        before, self._stamp = self._stamp, _stamp(path)
+        if before == self._stamp:
             return
-        stamp = _stamp(self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
         try:
-            self._tokens, self.fault = read_tokens(self._path), None
+            self._tokens, self.fault = read_tokens(path), None
         except CommandConfigError as error:
             self.fault = str(error)
             _log.warning("the previous tokens stay in force: %s", error)

@@ -18,11 +18,9 @@ class Output:
     """Prints lines, one changing line of progress, and tables. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._console: Console | None = None
+        self._console = Console(highlight=False) if sys.stdout.isatty() else None
         self._status: Status | None = None
         self._progress = ""
-        if sys.stdout.isatty():
-            self._console = Console(highlight=False)
 
     @property
     def is_terminal(self) -> bool:
@@ -38,11 +36,13 @@ class Output:
 
     def progress(self, text: str) -> None:
         """Prints a line that the next one replaces; without a terminal it stays, but is not repeated."""
-        if self._console is None:
-            if text != self._progress:
-                print(text, flush=True)
-        else:
-            self._show(self._console, text)
+        if self._status is not None:
+            self._status.update(escape(text))
+        elif self._console is not None:
+            self._status = self._console.status(escape(text))
+            self._status.start()
+        elif text != self._progress:
+            print(text, flush=True)
         self._progress = text
 
     def end_progress(self) -> None:
@@ -50,13 +50,6 @@ class Output:
         if self._status:
             self._status.stop()
             self._status = None
-
-    def _show(self, console: Console, text: str) -> None:
-        if self._status is None:
-            self._status = console.status(escape(text))
-            self._status.start()
-        else:
-            self._status.update(escape(text))
 
     def lines(self, texts: Iterable[str]) -> None:
         """Prints lines that stay."""
@@ -68,12 +61,9 @@ class Output:
         self.lines(aligned(rows))
 
     def report(self, found: object, lines: Iterable[str], *, as_json: bool) -> None:
-        """Prints what a command has found.
+        """Prints what a command has found: for tools one line of JSON, or a text that is JSON.
 
-        Args:
-            found: For tools, as one line of JSON, or a text that is JSON.
-            lines: The same for people; not asked for otherwise.
-            as_json: For tools.
+        The lines are the same for people, and not asked for otherwise.
         """
         if as_json:
             print(found if isinstance(found, str) else msgspec.json.encode(found).decode(), flush=True)
@@ -82,11 +72,7 @@ class Output:
 
 
 def json_option(what: str) -> Callable[[Command], Command]:
-    """Makes the click option of commands that can print for tools.
-
-    Args:
-        what: What is printed then.
-    """
+    """Makes the click option of commands that can print for tools, and says what they print then."""
     return click.option("--json", "as_json", is_flag=True, help=f"For tools: {what}.")
 
 
@@ -120,13 +106,7 @@ def utc(milliseconds: int) -> str:
 def show_findings(findings: Iterable[Finding], output: Output, when_right: str) -> int:
     """Prints each finding as it comes, with what to do below it, and how many problems there are.
 
-    Args:
-        findings: What was found.
-        output: Where it is printed.
-        when_right: The last line if there is no problem.
-
-    Returns:
-        The exit code: 1 if there is a problem.
+    Returns the exit code: 1 if there is a problem. Without one, the last line is the given one.
     """
     problems = 0
     for found in findings:
