@@ -7,10 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from slackwater_certify.errors import CertifyError
-from slackwater_certify.kafka import read_topics
-from slackwater_certify.schemas import RecordDecoder
+from slackwater_certify.kafka import RecordDecoder, decode_output, read_topics
 from slackwater_certify.specification import Format, OutputKind, OutputSpecification
-from slackwater_certify.topic import decode_output
 from slackwater_lab.fakes.topics import FlakyConsumer
 
 VALUES = [b"a", b"b"]
@@ -93,6 +91,19 @@ def test_of_a_change_event_the_document_is_what_it_leaves(
         cast(Message, Event(event, {"schema": {}, "payload": {"id": 1}})), output, 0, RecordDecoder()
     )
     assert (found.key, found.document, found.problem) == ({"id": 1}, document, problem)
+
+
+class Damaged(Event):
+    """A record that names a schema, but not all of it."""
+
+    def value(self) -> bytes:
+        return b"\0\0"
+
+
+def test_a_record_that_does_not_fit_its_schema_is_a_problem_of_the_output() -> None:
+    output = OutputSpecification(OutputKind.TOPIC, "t")
+    found = decode_output(cast(Message, Damaged({})), output, 0, RecordDecoder())
+    assert found.problem == "neither JSON nor Avro (it has 2 bytes, expected at least 5): \0\0"
 
 
 def test_silence_is_limited_whatever_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

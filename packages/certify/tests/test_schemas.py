@@ -13,7 +13,7 @@ from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
 from slackwater_certify.errors import CertifyConfigError, CertifyError
-from slackwater_certify.schemas import RecordDecoder
+from slackwater_certify.kafka import RecordDecoder
 from slackwater_lab.fakes.registry import RegistryServer
 
 VALUES = {

@@ -15,12 +15,12 @@ from slackwater_certify.committed_states import (
     without_cyclic_gc,
 )
 from slackwater_certify.invariant import InvariantJudge
+from slackwater_certify.kafka import follow_topic, read_topic
 from slackwater_certify.observations import Observations, ReadOutput, read_outputs
 from slackwater_certify.oracle import judge_by_states
 from slackwater_certify.output import OutputRecords
 from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification, Specification
-from slackwater_certify.topic import follow_topic, read_topic
 from slackwater_certify.view import View, load_view
 
 MAX_DISTANCES = 1_000_000

@@ -26,8 +26,8 @@ UNAVAILABLE = (
     list(_PLACEHOLDER.encode()),
 )
 """Placeholders in a row for a large value that the transaction did not change, in columns of some types."""
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors that decoding JSON raises for a value that is not as expected."""
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Errors that decoding JSON or Avro raises for a value that is not as expected."""
 _SHOWN = 200
 _DIGITS = 20
 
@@ -170,7 +170,7 @@ class History:
             cut = _CUTS.decode(value)
             lsns = list(accumulate(cut.lsns, initial=cut.previous))[1:]
             listed = dict(zip(accumulate(cut.xids), lsns, strict=True))
-        except (*UNREADABLE, ValueError):  # not as many xids as LSNs
+        except UNREADABLE:  # or not as many xids as LSNs
             self.ignored["unreadable records of the cut log"] += 1
             return
         if cut.kind:

@@ -1,13 +1,30 @@
-"""Reads whole topics with plain ``read_committed`` consumers: no groups, nothing committed."""
+"""Reads topics with plain ``read_committed`` consumers, no groups, nothing committed: whole, or as outputs.
 
+Outputs are keyed documents in any form, tombstones for those that vanish, or change events. In Confluent's
+wire format a record is a zero byte, a schema's id, then Avro, or JSON.
+"""
+
+import base64
+import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from decimal import Decimal
+from http import HTTPStatus
+from io import BytesIO
+from typing import Any, Final
 
+import fastavro
+import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_certify.errors import unreadable
+from slackwater_certify.errors import CertifyConfigError, unreadable
+from slackwater_certify.history import UNREADABLE
+from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
+from slackwater_certify.specification import Connections, Format, OutputSpecification
 
 _log = logging.getLogger(__name__)
 
@@ -40,19 +57,13 @@ def read_topics(brokers: Brokers, topics: Sequence[str], ends: Ends | None = Non
         CertifyError: a topic is missing or cannot be read.
     """
     with _consumer(brokers, ", ".join(topics)) as consumer:
-        ends = dict(end_offsets(consumer, topics) if ends is None else ends)
+        ends = end_offsets(consumer, topics) if ends is None else ends
         if ends:
             consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in ends])
-        idle = 0
-        while ends:
-            idle = _check_idle(idle, ends)
-            for message in _consume(consumer, 0.2):
-                idle = 0
-                end = ends.get((str(message.topic()), message.partition() or 0))
-                if end is not None and (message.offset() or 0) < end:
-                    yield message
-            for topic, partition in _drop_reached(consumer, ends):
-                consumer.incremental_unassign([TopicPartition(topic, partition)])
+        for message in _read_to(consumer, dict(ends), is_last=True):
+            end = ends.get((str(message.topic()), message.partition() or 0))
+            if end is not None and (message.offset() or 0) < end:
+                yield message
 
 
 def follow_topics(
@@ -67,20 +78,16 @@ def follow_topics(
         CertifyError: a topic is missing until the end or cannot be read.
     """
     with _consumer(brokers, ", ".join(topics)) as consumer:
-        consumer.assign(_await_partitions(consumer, topics, is_over))
+        while not is_over() and not _known(consumer).keys() >= set(topics):
+            consumer.poll(_LOOK_AGAIN_SECONDS)
+        consumer.assign(_partitions(consumer, topics))
         while not is_over():
             yield from _consume(consumer, 0.02)
         ends = end_offsets(consumer, topics)
-        idle = 0
         while ends:
-            idle = _check_idle(idle, ends)
-            for message in _consume(consumer, 0.2):
-                idle = 0
-                yield message
+            yield from _read_to(consumer, ends)
+            ends = least_ends()
             _drop_reached(consumer, ends)
-            if not ends:
-                ends = least_ends()
-                _drop_reached(consumer, ends)
 
 
 def current_ends(brokers: Brokers, topics: Sequence[str]) -> Ends:
@@ -132,14 +139,6 @@ def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartitio
     return [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in sorted(known[t].partitions)]
 
 
-def _await_partitions(
-    consumer: Consumer, topics: Sequence[str], is_over: Callable[[], bool]
-) -> list[TopicPartition]:
-    while not is_over() and not _known(consumer).keys() >= set(topics):
-        consumer.poll(_LOOK_AGAIN_SECONDS)
-    return _partitions(consumer, topics)
-
-
 @contextmanager
 def _consumer(brokers: Brokers, what: str) -> Iterator[Consumer]:
     """Opens a consumer; an error of Kafka within the block says that ``what`` cannot be read."""
@@ -171,21 +170,281 @@ def _consume(consumer: Consumer, seconds: float) -> Iterator[Message]:
             raise unreadable(f"topic {message.topic()}", error.str())
 
 
-def _check_idle(idle: int, ends: Ends) -> int:
-    """Counts polls without a record, so that an open transaction is an error rather than an endless wait."""
-    if idle > MAX_IDLE_POLLS:
-        topic, partition = next(iter(ends))
-        what = f"partition {partition} of topic {topic}"
-        raise unreadable(
-            what, f"no records arrive below offset {ends[topic, partition]}; perhaps a transaction is open"
-        )
-    return idle + 1
+def _read_to(consumer: Consumer, ends: Ends, *, is_last: bool = False) -> Iterator[Message]:
+    """Yields what comes until all ends are reached, and removes these; ``is_last`` stops their partitions.
+
+    Counts polls without a record, so that an open transaction is an error rather than an endless wait.
+    """
+    idle = 0
+    while ends:
+        if idle > MAX_IDLE_POLLS:
+            (topic, partition), end = next(iter(ends.items()))
+            reason = f"no records arrive below offset {end}; perhaps a transaction is open"
+            raise unreadable(f"partition {partition} of topic {topic}", reason)
+        idle += 1
+        for message in _consume(consumer, 0.2):
+            idle = 0
+            yield message
+        reached = _drop_reached(consumer, ends)
+        if is_last and reached:
+            consumer.incremental_unassign(reached)
 
 
-def _drop_reached(consumer: Consumer, ends: Ends) -> list[tuple[str, int]]:
+def _drop_reached(consumer: Consumer, ends: Ends) -> list[TopicPartition]:
     """Removes the partitions that have been read to their ends; returns them."""
     places = consumer.position([TopicPartition(topic, partition) for topic, partition in ends])
-    reached = [(p.topic, p.partition) for p in places if p.offset >= ends[p.topic, p.partition]]
+    reached = [place for place in places if place.offset >= ends[place.topic, place.partition]]
     for place in reached:
-        del ends[place]
+        del ends[place.topic, place.partition]
     return reached
+
+
+_SHOWN = 100
+_DIGITS = 20
+_OPERATIONS = ("c", "u", "d", "r")
+
+
+class _CommitRecord(msgspec.Struct, gc=False):
+    timeline: int
+    commit_lsn: int
+    previous_lsn: int
+    commit_ts: int
+    offsets: dict[str, dict[int, tuple[int, int, int]]]
+    skipped: tuple[int, ...] = ()
+
+
+_COMMITS = msgspec.json.Decoder(_CommitRecord)
+
+
+def read_topic(output: OutputSpecification, connections: Connections) -> OutputRecords:
+    """Reads what is in the topic now.
+
+    Raises:
+        CertifyError: a topic is missing or holds no commit records.
+    """
+    brokers, decode = connections.brokers("to read the output"), _decoder(connections)
+    found = read_topics(brokers, [output.commits]) if output.commits else ()
+    commits = [decode_commit(message, output.name, _timestamp(message)) for message in found]
+    ends = _ends_of(output.name, commits, current_ends(brokers, [output.name]))
+    messages = read_topics(brokers, [output.name], ends)
+    return OutputRecords((decode_output(m, output, _timestamp(m), decode) for m in messages), commits)
+
+
+def follow_topic(
+    output: OutputSpecification,
+    connections: Connections,
+    is_over: Callable[[], bool],
+    now_ms: Callable[[], int],
+) -> OutputRecords:
+    """Reads the topic with the times at which records arrive here; blocks until it is over.
+
+    Records that were there before are read, too; their delays are left out.
+
+    Raises:
+        CertifyError: a topic is missing or holds no commit records.
+    """
+    topics = [output.name] + ([output.commits] if output.commits else [])
+    brokers, decode = connections.brokers("to read the output"), _decoder(connections)
+    started_ms, outputs, commits = now_ms(), list[Output](), list[Commit]()
+    for message in follow_topics(brokers, topics, is_over, lambda: _ends_of(output.name, commits)):
+        if message.topic() == output.name:
+            outputs.append(decode_output(message, output, now_ms(), decode))
+        else:
+            commits.append(decode_commit(message, output.name, now_ms()))
+    return OutputRecords(outputs, commits, clock="arrival at the certifier", timed_since_ms=started_ms)
+
+
+def _decoder(connections: Connections) -> "RecordDecoder":
+    return RecordDecoder(connections.registry, connections.registry_user, connections.registry_password)
+
+
+def decode_output(
+    message: Message, output: OutputSpecification, visible_ms: int, decode: "RecordDecoder"
+) -> Output:
+    """Decodes one record; what cannot be read is a problem of the output, not an error."""
+    value, key = message.value(), message.key()
+    lsn = None if output.lsn_header is None else _lsn(message, output.lsn_header)
+    document, problem = (None, None) if value is None else _document(value, output.format, decode)
+    place = (message.partition() or 0, message.offset() or 0)
+    return Output(place, visible_ms, _key(key, decode), document, lsn, problem)
+
+
+def _document(
+    value: bytes, form: Format, decode: "RecordDecoder"
+) -> tuple[Mapping[str, Any] | None, str | None]:
+    """Returns the document of a record, None if it is gone; and what is wrong with the record."""
+    try:
+        found = decode(value)
+    except UNREADABLE as error:
+        return None, f"neither JSON nor Avro ({error}): {value[:_SHOWN].decode(errors='replace')}"
+    if form is Format.DEBEZIUM:
+        found, problem = _image(found)
+        if found is None:
+            return None, problem
+    if isinstance(found, dict):
+        return found, None
+    return None, f"not a JSON object: {value[:_SHOWN].decode(errors='replace')}"
+
+
+def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
+    """Decodes a commit record, with the ranges of one topic.
+
+    Raises:
+        CertifyError: it is none.
+    """
+    try:
+        record = _COMMITS.decode(message.value() or b"")
+    except UNREADABLE as error:
+        raise unreadable(f"commit record {place_of(message)}", str(error)) from error
+    ranges = tuple(
+        OffsetRange(partition, count, first, last)
+        for partition, (count, first, last) in record.offsets.get(topic, {}).items()
+    )
+    lsns = record.commit_lsn, record.previous_lsn
+    return Commit(record.timeline, *lsns, record.commit_ts, visible_ms, ranges, record.skipped)
+
+
+def _ends_of(topic: str, commits: Iterable[Commit], ends: Ends | None = None) -> Ends:
+    """Returns the ends of a topic's partitions, or where its commit records say that documents are.
+
+    These are committed, but a partition ends below them while the marker of their transaction is on its way.
+    """
+    found = dict(ends or {})
+    for commit in commits:
+        for each in commit.ranges:
+            place = (topic, each.partition)
+            found[place] = max(found.get(place, 0), each.last + 1)
+    return found
+
+
+def _image(event: Any) -> tuple[Any, str | None]:
+    """The document after a change event, with or without its schema; and what is wrong with it."""
+    event = event.get("payload", event) if isinstance(event, dict) else {}
+    operation = event.get("op")
+    if operation not in _OPERATIONS:
+        return None, f"not a change event: 'op' is {operation!r}"
+    if (event.get("after") is None) != (operation == "d"):
+        return None, f"a change event whose 'after' does not fit 'op' {operation!r}"
+    return event.get("after"), None
+
+
+def _key(key: bytes | None, decode: "RecordDecoder") -> object:
+    if key is None:
+        return None
+    try:
+        found = decode(key)
+    except UNREADABLE:
+        return key.decode(errors="replace")
+    return found["payload"] if isinstance(found, dict) and found.keys() == {"schema", "payload"} else found
+
+
+def _lsn(message: Message, name: str) -> int | None:
+    headers: Any = message.headers() or []
+    for header, value in headers.items() if isinstance(headers, dict) else headers:
+        if header == name and value is not None:
+            text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+            return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+    return None
+
+
+def _timestamp(message: Message) -> int:
+    return int(message.timestamp()[1])
+
+
+_HEADER_BYTES: Final = 5
+_SECONDS: Final = 10
+_ORIGINAL_NAME: Final = "slackwater.name"
+"""A property with the name of a column that Avro has another name for."""
+_JSON = msgspec.json.Decoder(float_hook=str)
+
+
+@dataclass(slots=True)
+class RecordDecoder:
+    """Makes plain values of keys and values, in whatever form they are. Asks the registry once per schema.
+
+    ``user`` and ``password`` are those of the registry's basic authentication.
+    """
+
+    registry: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    _schemas: dict[int, Any] = field(default_factory=dict, repr=False)
+
+    def __call__(self, data: bytes) -> Any:
+        """Returns the value: of Avro's logical types what Python has for them.
+
+        Raises:
+            ValueError: The data do not fit their schema, or are no JSON.
+            CertifyConfigError: There is no registry, or it refuses us.
+            CertifyError: It does not answer, or does not have the schema.
+        """
+        if data[:1] != b"\0":
+            return _JSON.decode(data)
+        if len(data) < _HEADER_BYTES:
+            raise ValueError(f"it has {len(data)} bytes, expected at least {_HEADER_BYTES}")
+        schema = self._schema(int.from_bytes(data[1:_HEADER_BYTES], "big"))
+        if schema is None:
+            return _JSON.decode(data[_HEADER_BYTES:])
+        stream = BytesIO(data)
+        stream.seek(_HEADER_BYTES)
+        try:
+            value = fastavro.schemaless_reader(stream, schema, None)
+        except (EOFError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        if stream.tell() != len(data):
+            raise ValueError(f"{len(data) - stream.tell()} bytes follow its end")
+        return _plain(schema, value)
+
+    def _schema(self, schema_id: int) -> Any:
+        """Returns a schema for fastavro; None for a JSON Schema."""
+        if schema_id not in self._schemas:
+            answer = self._ask(schema_id)
+            is_avro = answer.get("schemaType", "AVRO") == "AVRO"
+            self._schemas[schema_id] = json.loads(answer["schema"]) if is_avro else None
+        return self._schemas[schema_id]
+
+    def _ask(self, schema_id: int) -> Mapping[str, Any]:
+        if self.registry is None:
+            raise CertifyConfigError(
+                "the output's records refer to schemas in a registry, but no registry is configured",
+                "set registry.url (SLACKWATER_REGISTRY_URL)",
+            )
+        address = self.registry.split(",")[0].strip().rstrip("/")
+        request = urllib.request.Request(f"{address}/schemas/ids/{schema_id}")  # noqa: S310 - of the settings
+        if self.user is not None:
+            credentials = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
+            request.add_header("Authorization", f"Basic {credentials}")
+        try:
+            with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - see above
+                found: Mapping[str, Any] = json.load(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                    problem = f"schema registry {address} refuses schema {schema_id} (HTTP {error.code})"
+                    raise CertifyConfigError(problem, "check user and password") from error
+                raise unreadable(f"schema {schema_id} of {address}", f"HTTP {error.code}") from error
+        except (OSError, ValueError) as error:
+            raise unreadable(f"schema {schema_id} of {address}", str(error)) from error
+        return found
+
+
+def _plain(schema: Any, value: Any) -> Any:
+    """Returns a value with the columns' own names, and in forms that documents in JSON may have, too."""
+    if value is None:
+        return None
+    if isinstance(schema, list):
+        (branch,) = (each for each in schema if each != "null")
+        return _plain(branch, value)
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        return {
+            each.get(_ORIGINAL_NAME, each["name"]): _plain(each["type"], value[each["name"]])
+            for each in schema["fields"]
+        }
+    if kind == "array":
+        return [_plain(schema["items"], item) for item in value]
+    if kind == "map":
+        return {name: _plain(schema["values"], item) for name, item in value.items()}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return format(value, "f") if isinstance(value, Decimal) else value

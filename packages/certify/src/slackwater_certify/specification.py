@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from slackwater_certify.errors import CertifyConfigError, wrong_key
-from slackwater_certify.schemas import RecordDecoder
 
 FILE_NAME = "certify.toml"
 _FORBIDDEN = re.compile(r"[^a-zA-Z0-9._\-]")
@@ -154,10 +153,6 @@ class Connections:
     """The user there; None: no authentication."""
     registry_password: str | None = field(default=None, repr=False)
     """The user's password."""
-
-    def decoder(self) -> RecordDecoder:
-        """Returns what decodes the keys and values of an output topic."""
-        return RecordDecoder(self.registry, self.registry_user, self.registry_password)
 
     def brokers(self, purpose: str) -> dict[str, str]:
         """Returns the librdkafka settings by which the brokers are reached.

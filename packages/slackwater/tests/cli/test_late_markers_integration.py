@@ -28,9 +28,9 @@ from slackwater.protocol import (
     encode_progress_record,
 )
 from slackwater_certify import kafka as certify_kafka
+from slackwater_certify.kafka import follow_topic, read_topic
 from slackwater_certify.output import OutputRecords
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification
-from slackwater_certify.topic import follow_topic, read_topic
 from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import LabStack
 
