@@ -1,6 +1,7 @@
 """Holds the result of judging an output, counts, examples and delays, and writes it as text or JSON."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -33,23 +34,34 @@ class Kind(StrEnum):
     INVARIANT = "invariant violation"
 
 
+COUNTERS = {
+    "torn": Kind.TORN,
+    "wrong_lsn": Kind.WRONG_LSN,
+    "order_violations": Kind.ORDER,
+    "lost": Kind.LOST,
+    "repeated": Kind.REPEATED,
+    "uncovered": Kind.UNCOVERED,
+    "inconsistent_states": Kind.STATE,
+    "final_differences": Kind.FINAL,
+    "history_differences": Kind.HISTORY,
+    "invariant_violations": Kind.INVARIANT,
+}
+"""The fields of a certificate that count what is wrong."""
+
+
 @dataclass(slots=True)
 class Findings:
     """Counts of what is wrong, with the first few of each kind as examples."""
 
-    counts: dict[Kind, int] = field(default_factory=dict)
+    counts: Counter[Kind] = field(default_factory=Counter)
     examples: dict[Kind, list[str]] = field(default_factory=dict)
 
     def add(self, kind: Kind, text: str, count: int = 1) -> None:
         """Counts a finding."""
-        self.counts[kind] = self.counts.get(kind, 0) + count
+        self.counts[kind] += count
         texts = self.examples.setdefault(kind, [])
         if len(texts) < MAX_EXAMPLES:
             texts.append(text)
-
-    def count(self, kind: Kind) -> int:
-        """Says how often a kind was found."""
-        return self.counts.get(kind, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +156,7 @@ class Certificate:
     @property
     def findings(self) -> int:
         """Adds up everything that was found."""
-        return sum(
-            (
-                self.torn,
-                self.wrong_lsn,
-                self.order_violations,
-                self.lost,
-                self.repeated,
-                self.uncovered,
-                self.inconsistent_states,
-                self.final_differences,
-                self.history_differences,
-                self.invariant_violations,
-            )
-        )
+        return sum(getattr(self, name) for name in COUNTERS)
 
     def to_json(self) -> str:
         """Writes the certificate and its verdict as JSON."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from slackwater_certify.canonical import DocumentReader, distance
-from slackwater_certify.certificate import Certificate, Delays, Kind, Mode
+from slackwater_certify.certificate import COUNTERS, Certificate, Delays, Kind, Mode
 from slackwater_certify.committed_states import (
     CommittedStates,
     Progress,
@@ -16,10 +16,10 @@ from slackwater_certify.committed_states import (
 )
 from slackwater_certify.invariant import InvariantJudge
 from slackwater_certify.kafka import follow_topic, read_topic
-from slackwater_certify.observations import Observations, ReadOutput, read_outputs
 from slackwater_certify.oracle import judge_by_states
-from slackwater_certify.output import OutputRecords
+from slackwater_certify.output import Observations, OutputRecords
 from slackwater_certify.replay import DocumentKey
+from slackwater_certify.snapshots import read_lake_table, watch_table
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification, Specification
 from slackwater_certify.view import View, load_view
 
@@ -118,7 +118,7 @@ def read_output(
     now_ms: Callable[[], int],
     is_over: Callable[[], bool] | None = None,
 ) -> OutputRecords:
-    """Reads an output by the adapter of its kind; what an adapter needs is imported only for it.
+    """Reads an output by the adapter of its kind; what lake tables need is imported only for them.
 
     Args:
         output: What is read.
@@ -136,17 +136,9 @@ def read_output(
                 return read_topic(output, connections)
             return follow_topic(output, connections, is_over, now_ms)
         case OutputKind.POSTGRES:
-            from slackwater_certify.snapshots import watch_table
-
             return watch_table(output, reader, connections, is_over or (lambda: True), now_ms)
-        case OutputKind.DELTA:
-            from slackwater_certify.snapshots import read_delta
-
-            return read_delta(output, reader)
-        case OutputKind.ICEBERG:
-            from slackwater_certify.snapshots import read_iceberg
-
-            return read_iceberg(output, reader)
+        case _:
+            return read_lake_table(output, reader)
 
 
 def judge(
@@ -175,9 +167,11 @@ def judge(
     with invariants:
         if mode is not Mode.ORACLE:
             outputs = invariants.judge(outputs)
-        reads = read_outputs(outputs, view.reader, observed)
+        reads = observed.read(outputs, view.reader)
         if committed is None:
-            _take_as_right(reads, observed)
+            for read in reads:
+                if read.problem is None:
+                    observed.record_right(read)
         else:
             judge_by_states(reads, records, committed, observed, delays_since_ms)
         invariants.judge_states(records.commits, records.snapshots)
@@ -188,15 +182,8 @@ def judge(
         notes.append(
             f"state invariants: {invariants.states:,} states judged, {invariants.thinned:,} left out"
         )
-    return _certificate(
-        specification, records, committed, observed, mode, max(largest, invariants.largest_error), notes
-    )
-
-
-def _take_as_right(outputs: Iterator[ReadOutput], observed: Observations) -> None:
-    for read in outputs:
-        if read.problem is None:
-            observed.record_right(read)
+    largest = max(largest, invariants.largest_error)
+    return _certificate(specification, records, committed, observed, mode, largest, notes)
 
 
 def _compare_final(
@@ -217,13 +204,8 @@ def _compare_final(
         return
     shown = {key: value for key, value in observed.shown.items() if value is not None}
     for key in _different(shown, expected):
-        got = (
-            "has another value"
-            if key in shown and key in expected
-            else "should not exist"
-            if key in shown
-            else "is missing"
-        )
+        is_shown = "has another value" if key in expected else "should not exist"
+        got = is_shown if key in shown else "is missing"
         observed.findings.add(Kind.FINAL, f"document {key} {got}, according to {name}")
 
 
@@ -268,7 +250,7 @@ def _certificate(
     largest_error: float,
     notes: list[str],
 ) -> Certificate:
-    count, output = observed.findings.count, specification.output
+    output = specification.output
     return Certificate(
         output=f"{output.kind} {output.name}",
         mode=mode,
@@ -280,18 +262,9 @@ def _certificate(
         snapshots=len(records.snapshots or ()),
         transactions=len(committed.transactions) if committed else 0,
         events=committed.events if committed else 0,
-        torn=count(Kind.TORN),
-        wrong_lsn=count(Kind.WRONG_LSN),
+        **{name: observed.findings.counts[kind] for name, kind in COUNTERS.items()},
         largest_error=largest_error,
         longest_wrong_seconds=observed.longest_wrong_ms / 1000,
-        order_violations=count(Kind.ORDER),
-        lost=count(Kind.LOST),
-        repeated=count(Kind.REPEATED),
-        uncovered=count(Kind.UNCOVERED),
-        inconsistent_states=count(Kind.STATE),
-        final_differences=count(Kind.FINAL),
-        history_differences=count(Kind.HISTORY),
-        invariant_violations=count(Kind.INVARIANT),
         delay_ms=Delays.from_values(observed.delays),
         timeline=observed.timeline(),
         examples={str(kind): texts for kind, texts in observed.findings.examples.items()},

@@ -13,8 +13,7 @@ from slackwater_certify.canonical import DocumentReader, UnreadableValueError
 from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.errors import wrong_key
 from slackwater_certify.history import UNREADABLE
-from slackwater_certify.observations import describe
-from slackwater_certify.output import Commit, Output
+from slackwater_certify.output import Commit, Output, describe
 from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Scope, Specification
 from slackwater_certify.view import connect, quoted

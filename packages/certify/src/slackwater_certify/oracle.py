@@ -14,8 +14,15 @@ from itertools import accumulate, chain, pairwise
 from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.committed_states import CommittedStates, DocumentVersions
 from slackwater_certify.history import Skip
-from slackwater_certify.observations import Observations, ReadOutput, describe
-from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
+from slackwater_certify.output import (
+    Commit,
+    Observations,
+    OffsetRange,
+    Output,
+    OutputRecords,
+    ReadOutput,
+    describe,
+)
 from slackwater_certify.replay import DocumentKey
 
 
@@ -27,30 +34,20 @@ def judge_by_states(
     since_ms: int | None,
 ) -> None:
     """Judges outputs by what was committed; ``since_ms`` leaves out delays of transactions before it."""
-    has_claims = bool(records.commits)
-    if not has_claims:
-        outputs, has_claims = _peek_claims(outputs)
+    first = next(outputs, None)  # it tells whether outputs have LSNs
+    has_claims = bool(records.commits) or (first is not None and first.output.lsn is not None)
+    if first is not None:
+        outputs = chain([first], outputs)
     if records.snapshots is not None:
         snapshots = _SnapshotJudge(committed.by_key, [lsn for lsn, _ in committed.transactions])
         outputs = snapshots.judge(outputs, observed.findings)
-    judging: _ClaimJudge | _SequenceJudge
     if has_claims:
-        judging = _ClaimJudge(committed.by_key, observed, records.commits)
+        _ClaimJudge(committed.by_key, observed, records.commits).judge(outputs)
     else:
-        judging = _SequenceJudge(committed.by_key, observed, since_ms)
-    judging.judge(outputs)
-    judging.finish()
+        _SequenceJudge(committed.by_key, observed, since_ms).judge(outputs)
     if records.commits:
         _check_skips(records.commits, committed.skips, observed.findings)
         _add_commit_delays(records.commits, committed.transactions, observed, since_ms)
-
-
-def _peek_claims(outputs: Iterator[ReadOutput]) -> tuple[Iterator[ReadOutput], bool]:
-    """Says if outputs have LSNs, which the first one tells; returns all of them with it."""
-    first = next(outputs, None)
-    if first is None:
-        return iter(()), False
-    return chain([first], outputs), first.output.lsn is not None
 
 
 def _check_skips(commits: Sequence[Commit], skips: Mapping[int, Skip], findings: Findings) -> None:
@@ -120,14 +117,11 @@ class _ClaimJudge:
         """By partition: the LSN of its newest output."""
 
     def judge(self, outputs: Iterable[ReadOutput]) -> None:
-        """Judges them all."""
+        """Judges them all, then the commit records, and whether every change was published once."""
         for read in outputs:
             lsn = self._claimed(read.output)
             if read.problem is None:
                 self._judge(read, lsn)
-
-    def finish(self) -> None:
-        """Checks the commit records, and that every change was published once."""
         _check_chain(self._commits, self._observed.findings)
         if self._commits:
             self._coverage.check(self._observed.findings)
@@ -254,13 +248,10 @@ class _SequenceJudge:
         self._reached: dict[DocumentKey, int] = {}
 
     def judge(self, outputs: Iterable[ReadOutput]) -> None:
-        """Judges them all."""
+        """Judges them all, and counts as lost what was never shown."""
         for read in outputs:
             if read.problem is None:
                 self._judge(read)
-
-    def finish(self) -> None:
-        """Counts as lost what was never shown."""
         for key, versions in self._versions.items():
             reached = self._reached.get(key, -1)
             shown = versions.digests[reached] if reached >= 0 else None

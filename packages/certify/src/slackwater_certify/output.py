@@ -1,11 +1,21 @@
-"""Describes an output as it is judged, whatever it was read from.
+"""Describes an output as it is judged, whatever it was read from, and what is seen while it passes by.
 
 Of topics that is every record; of tables it is every document that differs from one snapshot to the next.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from slackwater_certify.canonical import Document, DocumentReader, UnreadableValueError, digest
+from slackwater_certify.certificate import Delays, Findings, Kind, TimeBucket
+from slackwater_certify.replay import DocumentKey
+
+MAX_BUCKETS = 48
+MAX_KEPT_WRONG = 10_000
+"""Wrong documents that are kept in full to measure how wrong they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +79,114 @@ class OutputRecords:
     """Where the times come from."""
     timed_since_ms: int | None = None
     """Delays are only meaningful for transactions committed since then; None: for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutput:
+    """Holds an output with its key and value, if these are understood."""
+
+    output: Output
+    key: DocumentKey = ()
+    document: Document | None = None
+    """None: the document is gone."""
+    digest: bytes | None = None
+    problem: str | None = None
+    """Why key and value cannot be understood; None if they are."""
+
+
+@dataclass(slots=True)
+class Observations:
+    """Collects findings, times, and the last value of every document while outputs pass by."""
+
+    findings: Findings = field(default_factory=Findings)
+    outputs: int = 0
+    deletes: int = 0
+    shown: dict[DocumentKey, bytes | None] = field(default_factory=dict)
+    """The last value of every document, as a digest."""
+    wrong: list[tuple[DocumentKey, Document]] = field(default_factory=list)
+    unmeasured: int = 0
+    """Wrong documents beyond those that are kept."""
+    longest_wrong_ms: int = 0
+    last_ms: int = 0
+    delays: "array[int]" = field(default_factory=lambda: array("q"))
+    _delayed_at: "array[int]" = field(default_factory=lambda: array("q"))
+    _times: "array[int]" = field(default_factory=lambda: array("q"))
+    _wrong_times: "array[int]" = field(default_factory=lambda: array("q"))
+    _wrong_since: dict[DocumentKey, int] = field(default_factory=dict)
+
+    def read(self, outputs: Iterable[Output], reader: DocumentReader) -> Iterator[ReadOutput]:
+        """Reads keys and values, and counts every output; passes on also what cannot be understood."""
+        for output in outputs:
+            self.outputs += 1
+            self.deletes += output.document is None and output.problem is None
+            self._times.append(output.visible_ms)
+            self.last_ms = max(self.last_ms, output.visible_ms)
+            try:
+                yield _read_output(output, reader)
+            except UnreadableValueError as error:
+                self._wrong_times.append(output.visible_ms)
+                self.findings.add(Kind.TORN, f"{describe(output)}: {error}")
+                yield ReadOutput(output, problem=str(error))
+
+    def record_right(self, read: ReadOutput) -> None:
+        """Notes that a document shows what it may show."""
+        self.shown[read.key] = read.digest
+        since = self._wrong_since.pop(read.key, None)
+        if since is not None:
+            self._end_wrong(since, read.output.visible_ms)
+
+    def record_wrong(self, read: ReadOutput, kind: Kind, text: str) -> None:
+        """Notes that a document shows what it must not show."""
+        self.shown[read.key] = read.digest
+        self._wrong_since.setdefault(read.key, read.output.visible_ms)
+        self._wrong_times.append(read.output.visible_ms)
+        self.findings.add(kind, f"{describe(read.output, read.key)}: {text}")
+        if kind is Kind.TORN and read.document is not None:
+            if len(self.wrong) < MAX_KEPT_WRONG:
+                self.wrong.append((read.key, read.document))
+            else:
+                self.unmeasured += 1
+
+    def record_delay(self, visible_ms: int, commit_ms: int) -> None:
+        """Notes from commit to visibility."""
+        self._delayed_at.append(visible_ms)
+        self.delays.append(visible_ms - commit_ms)
+
+    def finish(self) -> None:
+        """Ends the times of values that are still wrong: they were so until the last output."""
+        for since in self._wrong_since.values():
+            self._end_wrong(since, self.last_ms)
+
+    def timeline(self) -> list[TimeBucket]:
+        """Divides outputs over time into slices of equal length."""
+        if not self._times:
+            return []
+        first = min(self._times)
+        width = max(1, -(-(self.last_ms - first + 1) // MAX_BUCKETS))
+        count = (self.last_ms - first) // width + 1
+        seen, wrong = (Counter((at - first) // width for at in t) for t in (self._times, self._wrong_times))
+        delays: list[list[int]] = [[] for _ in range(count)]
+        for at, delay in zip(self._delayed_at, self.delays, strict=True):
+            delays[min(max(0, (at - first) // width), count - 1)].append(delay)
+        times = range(first, self.last_ms + 1, width)
+        found = [each and (each.p50, each.max) for each in map(Delays.from_values, delays)]
+        return [TimeBucket(times[i], seen[i], wrong[i], *(found[i] or (None, None))) for i in range(count)]
+
+    def _end_wrong(self, since: int, until: int) -> None:
+        self.longest_wrong_ms = max(self.longest_wrong_ms, until - since)
+
+
+def _read_output(output: Output, reader: DocumentReader) -> ReadOutput:
+    if output.problem is not None:
+        raise UnreadableValueError(output.problem)
+    if output.document is None:
+        return ReadOutput(output, reader.read_key(output.key))
+    document = reader.document(output.document)
+    return ReadOutput(output, reader.key_of(document), document, digest(document))
+
+
+def describe(output: Output, key: DocumentKey | None = None) -> str:
+    """Names an output for a finding."""
+    named = output.key if key is None else key[0] if len(key) == 1 else key
+    claim = "" if output.lsn is None else f", commit LSN {output.lsn}"
+    return f"document {named} at {output.place[0]}/{output.place[1]}{claim}"

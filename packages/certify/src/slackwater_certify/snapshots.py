@@ -10,7 +10,6 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,12 +22,10 @@ from slackwater_certify.canonical import DocumentReader, UnreadableValueError, d
 from slackwater_certify.errors import unreadable
 from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
 from slackwater_certify.replay import DocumentKey
-from slackwater_certify.specification import Connections, OutputSpecification
+from slackwater_certify.specification import Connections, OutputKind, OutputSpecification
 
 if TYPE_CHECKING:  # the extra `lake` brings them; each is imported where a table of its kind is read
-    from deltalake import DeltaTable
     from pyiceberg.table import StaticTable
-    from pyiceberg.table.snapshots import SnapshotLogEntry
 
 _Row = Mapping[str, Any]
 _AWAY_SECONDS: Final = 0.5
@@ -80,45 +77,23 @@ def watch_table(
     return records
 
 
-def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
-    """Reads all versions of the table, oldest first, or those that its ledger names.
+def read_lake_table(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
+    """Reads all versions of a Delta or Iceberg table, oldest first, or those that its ledger names.
 
     Raises:
         CertifyError: it cannot be read.
     """
-    from deltalake.exceptions import DeltaError
-
+    kind: type[_DeltaTable | _IcebergTable]
+    kind = _DeltaTable if output.kind is OutputKind.DELTA else _IcebergTable
     try:
+        table = kind(output.name)
         if output.ledger is not None:
-            rows = _delta_table(output.ledger).to_pyarrow_table().to_pylist()
-            found = _ledger_snapshots(rows, output.table, partial(_delta_version, output.name))
+            found = _ledger_snapshots(kind(output.ledger).rows(), output.table, table.rows)
             return _from_snapshots(reader, found, "times of the ledger's rows")
-        return _from_snapshots(reader, _delta_versions(output.name), "commit times of the table's versions")
-    except (DeltaError, OSError, KeyError) as error:
-        raise unreadable(f"Delta table {output.name}", str(error)) from error
-
-
-def read_iceberg(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
-    """Reads all snapshots of the table, oldest first, or those that its ledger names.
-
-    Tables are named by a metadata file, or by their folder: then its newest metadata file is taken.
-
-    Raises:
-        CertifyError: it cannot be read.
-    """
-    from pyiceberg.exceptions import NoSuchTableError, ValidationError
-
-    try:
-        if output.ledger is not None:
-            ledger, table = map(_iceberg_table, map(_metadata, (output.ledger, output.name)))
-            rows = ledger.scan().to_arrow().to_pylist()
-            found = _ledger_snapshots(rows, output.table, partial(_iceberg_snapshot, table))
-            return _from_snapshots(reader, found, "times of the ledger's rows")
-        return _from_snapshots(
-            reader, _iceberg_snapshots(_metadata(output.name)), "commit times of the table's snapshots"
-        )
-    except (NoSuchTableError, ValidationError, OSError, ValueError, KeyError) as error:
-        raise unreadable(f"Iceberg table {output.name}", str(error)) from error
+        found = (_Snapshot(visible_ms, table.rows(version)) for version, visible_ms in table.versions())
+        return _from_snapshots(reader, found, f"commit times of the table's {kind.versions_name}")
+    except kind.errors() as error:
+        raise unreadable(f"{kind.name} table {output.name}", str(error)) from error
 
 
 class _SnapshotDiff:
@@ -193,17 +168,6 @@ def _ledger_snapshots(
         yield _Snapshot(int(row["written_at"].timestamp() * 1000), rows, claim)
 
 
-def _delta_table(location: str, version: int | None = None) -> "DeltaTable":
-    from deltalake import DeltaTable
-
-    return DeltaTable(location, version=version)
-
-
-def _delta_version(location: str, version: int) -> list[_Row]:
-    rows: list[_Row] = _delta_table(location, version).to_pyarrow_table().to_pylist()
-    return rows
-
-
 def _watched_snapshots(
     output: OutputSpecification,
     connections: Connections,
@@ -243,59 +207,80 @@ def _loads(text: str | bytes) -> Any:
     return json.loads(text, parse_float=str)
 
 
-def _delta_versions(location: str) -> Iterator[_Snapshot]:
-    table = _delta_table(location)
-    history = sorted(table.history(), key=lambda commit: int(commit["version"]))
-    for commit in history:
-        table.load_as_version(int(commit["version"]))
-        yield _Snapshot(int(commit["timestamp"]), table.to_pyarrow_table().to_pylist())
+class _DeltaTable:
+    name, versions_name = "Delta", "versions"
+
+    def __init__(self, location: str) -> None:
+        from deltalake import DeltaTable
+
+        self._table = DeltaTable(location)
+
+    @staticmethod
+    def errors() -> tuple[type[Exception], ...]:
+        from deltalake.exceptions import DeltaError
+
+        return DeltaError, OSError, KeyError
+
+    def versions(self) -> Iterable[tuple[int, int]]:
+        """Yields the versions and their times, oldest first."""
+        return sorted((int(commit["version"]), int(commit["timestamp"])) for commit in self._table.history())
+
+    def rows(self, version: int | None = None) -> list[_Row]:
+        """Reads a version; None: the newest."""
+        if version is not None:
+            self._table.load_as_version(version)
+        rows: list[_Row] = self._table.to_pyarrow_table().to_pylist()
+        return rows
 
 
-def _metadata(location: str) -> str:
-    folder = Path(location.removeprefix("file://")) / "metadata"
-    if not folder.is_dir():
-        return location
-    files = sorted(folder.glob("*.metadata.json"), key=lambda file: file.stat().st_mtime_ns)
-    if not files:
-        raise FileNotFoundError(f"no *.metadata.json in {folder}")
-    return str(files[-1])
+class _IcebergTable:
+    """Is named by a metadata file, or by its folder: then its newest metadata file is taken."""
+
+    name, versions_name = "Iceberg", "snapshots"
+
+    def __init__(self, location: str) -> None:
+        folder = Path(location.removeprefix("file://")) / "metadata"
+        if folder.is_dir():
+            files = sorted(folder.glob("*.metadata.json"), key=lambda file: file.stat().st_mtime_ns)
+            if not files:
+                raise FileNotFoundError(f"no *.metadata.json in {folder}")
+            location = str(files[-1])
+        self._table = _iceberg(location)
+
+    @staticmethod
+    def errors() -> tuple[type[Exception], ...]:
+        from pyiceberg.exceptions import NoSuchTableError, ValidationError
+
+        return NoSuchTableError, ValidationError, OSError, ValueError, KeyError
+
+    def versions(self) -> Iterable[tuple[int, int]]:
+        """Yields the snapshots that readers could see, the newest one of each commit, and their times.
+
+        A commit may add several snapshots, for instance one that deletes and one that adds. Which was the
+        newest one say the metadata files of the commits, as long as they are kept; of older commits all are
+        taken.
+        """
+        metadata = self._table.metadata
+        newest, known_since = {metadata.current_snapshot_id}, metadata.last_updated_ms
+        for before in metadata.metadata_log:
+            try:
+                newest.add(_iceberg(before.metadata_file).metadata.current_snapshot_id)
+            except OSError:
+                continue  # deleted, as old metadata files may be
+            known_since = min(known_since, before.timestamp_ms)
+        kept = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+        for entry in metadata.snapshot_log:
+            version, visible_ms = entry.snapshot_id, entry.timestamp_ms
+            if version in kept and (version in newest or visible_ms < known_since):
+                yield version, visible_ms
+
+    def rows(self, version: int | None = None) -> list[_Row]:
+        """Reads a snapshot; None: the newest."""
+        rows: list[_Row] = self._table.scan(snapshot_id=version).to_arrow().to_pylist()
+        return rows
 
 
-def _iceberg_table(metadata: str) -> "StaticTable":
+def _iceberg(metadata: str) -> "StaticTable":
     from pyiceberg.table import StaticTable
 
     return StaticTable.from_metadata(metadata)
-
-
-def _iceberg_snapshots(metadata: str) -> Iterator[_Snapshot]:
-    table = _iceberg_table(metadata)
-    for entry in _visible(table):
-        rows = table.scan(snapshot_id=entry.snapshot_id).to_arrow().to_pylist()
-        yield _Snapshot(entry.timestamp_ms, rows)
-
-
-def _iceberg_snapshot(table: "StaticTable", snapshot: int) -> list[_Row]:
-    rows: list[_Row] = table.scan(snapshot_id=snapshot).to_arrow().to_pylist()
-    return rows
-
-
-def _visible(table: "StaticTable") -> "list[SnapshotLogEntry]":
-    """Returns the snapshots that readers could see: the newest one of each commit.
-
-    A commit may add several snapshots, for instance one that deletes and one that adds. Which was the newest
-    one say the metadata files of the commits, as long as they are kept; of older commits all are taken.
-    """
-    newest = {table.metadata.current_snapshot_id}
-    known_since = table.metadata.last_updated_ms
-    for entry in table.metadata.metadata_log:
-        try:
-            newest.add(_iceberg_table(entry.metadata_file).metadata.current_snapshot_id)
-        except OSError:
-            continue  # deleted, as old metadata files may be
-        known_since = min(known_since, entry.timestamp_ms)
-    kept = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
-    return [
-        entry
-        for entry in table.metadata.snapshot_log
-        if entry.snapshot_id in kept and (entry.snapshot_id in newest or entry.timestamp_ms < known_since)
-    ]
