@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, Cut, PublishedCut
+from slackwater.protocol import SNAPSHOT_XID, CommitPosition, CommittedTransaction, Cut, PublishedCut
 from slackwater.protocol.tracing import TransactionSpan
 from slackwater_sidecar.monitor import CutTracer
+from slackwater_sidecar.publisher import _shortened
 
 
 class Clock:
@@ -56,8 +57,6 @@ def test_each_transaction_of_a_cut_has_the_times_of_its_own_end_and_poll(clock: 
     for clock.ms, newest in ((100, 5), (200, 7)):
         traced.record_read(newest)
     found = cut(7, 0, (3, 90), (7, 150))
-    traced.record_found([found])
-    assert sent == []
     traced.record_written([PublishedCut(found, 0, written_ms=250)])
     assert steps(sent, 3) == [("connector", 80, 90), ("kafka", 90, 100), ("cut", 100, 250)]
     assert steps(sent, 7) == [("connector", 140, 150), ("kafka", 150, 200), ("cut", 200, 250)]
@@ -67,9 +66,10 @@ def test_what_another_sidecar_has_written_is_not_traced_here(clock: Clock) -> No
     sent: list[TransactionSpan] = []
     traced = tracer(clock, sent)
     traced.record_read(9)
-    traced.record_found([cut(7, 0, (7, 50)), cut(9, 7, (9, 60))])
-    traced.record_written([PublishedCut(cut(9, 7), 1, written_ms=70)])
-    assert {span.transaction.commit_lsn for span in sent} == {9}
+    shortened = _shortened(cut(9, 0, (7, 50), (9, 60)), CommitPosition(1, 7))
+    traced.record_written([PublishedCut(shortened, 1, written_ms=70)])
+    assert steps(sent, 7) == []
+    assert steps(sent, 9)[0] == ("connector", 50, 60)
 
 
 def test_snapshots_and_what_is_not_sampled_are_not_traced(clock: Clock) -> None:
@@ -78,6 +78,5 @@ def test_snapshots_and_what_is_not_sampled_are_not_traced(clock: Clock) -> None:
         traced = tracer(clock, sent, ratio)
         traced.record_read(9)
         of_one = cut(9, 0, (5, 0), (9, 60)) if ratio else cut(9, 0, *((lsn, 60) for lsn in range(1, 9)))
-        traced.record_found([of_one])
         traced.record_written([PublishedCut(of_one, 0, written_ms=70)])
     assert {span.transaction.commit_lsn for span in sent} == {9}

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -11,7 +11,6 @@ from slackwater.cuts import FrontierState
 from slackwater.observe.telemetry import Samples, make_registry
 from slackwater.protocol import (
     Clock,
-    CommittedTransaction,
     Cut,
     OpenTransaction,
     PublishedCut,
@@ -32,17 +31,11 @@ SendSpan = Callable[[TransactionSpan], None]
 """Sends a span on; must not block."""
 
 _REMEMBERED_POLLS = 10_000
-"""The number of polls, and of sampled transactions, that are remembered until their cut is written."""
-
-
-class _Found(NamedTuple):
-    transaction: CommittedTransaction
-    ended_ms: int
-    read_ms: int
+"""The number of polls that are remembered until their cut is written."""
 
 
 class CutTracer:
-    """Notes when sampled transactions were read, and sends their spans when their cut is written.
+    """Notes when transactions were read, and sends the spans of sampled ones when their cut is written.
 
     A cut that another sidecar has written is traced by that one. Used by the source's thread.
 
@@ -60,36 +53,23 @@ class CutTracer:
         self._clock = clock
         self._polls: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED_POLLS)
         """The newest END of polls, and when it was read."""
-        self._found: deque[_Found] = deque(maxlen=_REMEMBERED_POLLS)
 
     def record_read(self, newest_lsn: int) -> None:
         """Notes up to where ENDs have been read by now."""
         if not self._polls or newest_lsn > self._polls[-1][0]:
             self._polls.append((newest_lsn, self._now_ms()))
 
-    def record_found(self, cuts: Sequence[Cut]) -> None:
-        """Notes the sampled transactions of cuts that are to be written."""
-        for cut in cuts:
-            for transaction, ended_ms in zip(cut.transactions, cut.ends_ms, strict=False):
-                traced = self._traced(cut, transaction)
-                if ended_ms and not transaction.is_snapshot and traced.is_sampled(self._ratio):
-                    read_ms = self._read_ms(transaction.commit_lsn)
-                    self._found.append(_Found(transaction, ended_ms, read_ms))
-
     def record_written(self, published: Sequence[PublishedCut]) -> None:
         """Sends the spans of the sampled transactions of cuts that were written now."""
-        now_ms = self._now_ms()
         for each in published:
-            while self._found and self._found[0].transaction.commit_lsn <= each.cut.lsn:
-                found = self._found.popleft()
-                if found.transaction.commit_lsn > each.cut.previous_lsn:
-                    ends = (found.ended_ms, found.read_ms, each.written_ms or now_ms)
-                    traced = self._traced(each.cut, found.transaction)
-                    for span in sidecar_spans(traced, found.transaction.commit_ts_ms, ends):
+            cut = each.cut
+            for transaction, ended_ms in zip(cut.transactions, cut.ends_ms, strict=False):
+                lsn = transaction.commit_lsn
+                traced = TracedTransaction(self._source, cut.timeline, transaction.xid, lsn)
+                if ended_ms and not transaction.is_snapshot and traced.is_sampled(self._ratio):
+                    ends = (ended_ms, self._read_ms(lsn), each.written_ms or self._now_ms())
+                    for span in sidecar_spans(traced, transaction.commit_ts_ms, ends):
                         self._send(span)
-
-    def _traced(self, cut: Cut, transaction: CommittedTransaction) -> TracedTransaction:
-        return TracedTransaction(self._source, cut.timeline, transaction.xid, transaction.commit_lsn)
 
     def _read_ms(self, lsn: int) -> int:
         """Returns when the END of a transaction was read; LSNs are asked for in ascending order."""
@@ -184,11 +164,6 @@ class SourceMonitor:
         self._delays.record_read(newest_lsn, self.clock.monotonic())
         if self.tracer is not None:
             self.tracer.record_read(newest_lsn)
-
-    def record_found(self, cuts: Sequence[Cut]) -> None:
-        """Notes cuts that are to be written."""
-        if self.tracer is not None:
-            self.tracer.record_found(cuts)
 
     def record_written(self, published: Sequence[PublishedCut]) -> None:
         """Notes cuts that this process has written now."""

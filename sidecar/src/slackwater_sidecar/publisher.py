@@ -294,7 +294,8 @@ def _shortened(cut: Cut, position: CommitPosition) -> Cut:
     if not _overlaps(cut, position):
         return cut
     above = tuple(t for t in cut.transactions if t.commit_lsn > position.lsn)
-    return replace(cut, previous_lsn=position.lsn, transactions=above)
+    ends_ms = cut.ends_ms[len(cut.transactions) - len(above) :]
+    return replace(cut, previous_lsn=position.lsn, transactions=above, ends_ms=ends_ms)
 
 
 class Publisher:

@@ -187,9 +187,7 @@ class Sidecar:
     def _publish(self, status: FrontierStatus) -> None:
         """Publishes everything that is ready, also what could not be written before."""
         started = self._clock.monotonic()
-        cuts = self._frontier.cuts()
-        self._monitor.record_found(cuts)
-        self._publisher.publish(cuts, status)
+        self._publisher.publish(self._frontier.cuts(), status)
         ended = self._clock.monotonic()
         self._schedule.record_cuts(started, ended)
         if settled := self._publisher.state.take_settled():
