@@ -28,13 +28,7 @@ from slackwater_sidecar.settings import SidecarSettings
 
 
 class SidecarUnavailableError(UnavailableError):
-    """Kafka did not do what it was asked. Nothing is lost: asking again may succeed.
-
-    Args:
-        operation: What it was asked.
-        bootstrap: Where it was expected.
-        reason: What it said.
-    """
+    """Kafka did not do what it was asked. Nothing is lost: asking again may succeed."""
 
     def __init__(self, operation: str, bootstrap: str, reason: str) -> None:
         super().__init__(
@@ -46,12 +40,7 @@ class SidecarUnavailableError(UnavailableError):
 
 
 class SchemasUnavailableError(SidecarUnavailableError):
-    """The schema registry does not help; what was read waits for it.
-
-    Args:
-        address: Where it was expected.
-        reason: What it said.
-    """
+    """The schema registry does not help; what was read waits for it."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__("asking for schemas", address, reason)
@@ -70,13 +59,7 @@ _PAUSE_SECONDS = 0.5
 
 
 class AvroValues:
-    """Converts the values of messages where they are; for one thread.
-
-    Args:
-        to_json: Converts one value.
-        address: Where the registry is, for messages.
-        clock: For pauses between questions.
-    """
+    """Converts the values of messages where they are; for one thread."""
 
     def __init__(self, to_json: ToJson, address: str, clock: Clock) -> None:
         self._to_json = to_json
@@ -113,13 +96,7 @@ class AvroValues:
 
 
 def avro_values(settings: SidecarSettings, clock: Clock, send: Send = over_http) -> AvroValues | None:
-    """Returns what converts values as the settings say; None when the topics are JSON.
-
-    Args:
-        settings: Where the registry is.
-        clock: For pauses between questions.
-        send: How the registry is asked.
-    """
+    """Returns what converts values as the settings say; None when the topics are JSON."""
     registry = settings.servers.registry
     if registry is None or registry.url is None:
         return None
@@ -182,12 +159,8 @@ class RecordSink(Protocol):
     ) -> None:
         """Takes rows of one partition that one run of the connector has written; at least one.
 
-        Args:
-            key: The partition, of a data topic.
-            rows: Offset and value, to be iterated at once.
-            run: The run; empty when the records do not say.
-            timestamp_ms: The record timestamp of the last one.
-            is_keyless: Whether the table has no key.
+        ``rows`` are to be iterated at once. The run is empty when records do not name it; the timestamp is
+        that of the last record.
         """
         ...
 
@@ -200,9 +173,7 @@ class RecordSink(Protocol):
     def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
         """Takes records of the transaction or the notification topic, at least one.
 
-        Args:
-            key: The partition.
-            records: Offset, value, timestamp in milliseconds.
+        Each has an offset, a value and a timestamp in milliseconds.
         """
         ...
 
@@ -221,12 +192,7 @@ class Consumption:
     Values in Avro are JSON when they are handed over. Implements
     :class:`~slackwater_sidecar.reader.RecordReader`.
 
-    Args:
-        settings: Brokers, schema registry.
-        others: Topics that are no data topics.
-        partitions: How many are read in all, here or elsewhere: bounds what is kept of each.
-        consumer: Where records come from; None: connects as the settings say.
-        avro: What makes JSON of Avro; None: asks the registry that the settings name.
+    ``partitions`` is how many are read in all, here or elsewhere: it bounds what is kept of each.
     """
 
     def __init__(
@@ -272,10 +238,7 @@ class Consumption:
     def read(self, sink: RecordSink, timeout_seconds: float, max_records: int = MAX_RECORDS) -> int:
         """Hands over new records, after at most the time-out; returns their number, approximately.
 
-        Args:
-            sink: Whom records are for.
-            timeout_seconds: How long the first record is waited for.
-            max_records: The number of records, about, after which it ends.
+        It ends after about ``max_records``.
 
         Raises:
             SchemasUnavailableError: the schema registry does not answer; nothing is lost, call again.

@@ -39,12 +39,7 @@ class RedisMirror:
     No method raises because of the store. Methods that read the log raise ``TopicUnavailableError``. Used by
     one thread.
 
-    Args:
-        source: The connector's ``topic.prefix``.
-        log: The source's cut log.
-        store: None: there is none, and nothing is done.
-        restored_cuts: How many cuts are put back into a store that has lost them.
-        clock: The time.
+    Without a store, nothing is done. A store that has lost cuts gets the last ``restored_cuts`` back.
     """
 
     def __init__(
@@ -81,10 +76,7 @@ class RedisMirror:
     def put(self, cuts: Sequence[PublishedCut], status: FrontierStatus, *, is_whole: bool) -> None:
         """Puts cuts into the store that the log has acknowledged.
 
-        Args:
-            cuts: Ascending.
-            status: The state to show with them.
-            is_whole: Whether the store has everything before them; else older cuts go in first.
+        ``is_whole`` says that the store has everything before them; else older cuts go in first.
         """
         self._confirmed = cuts[-1]
         with self._healthy_store() as store:
@@ -99,9 +91,7 @@ class RedisMirror:
     def show_markers(self, newest: PublishedCut | None, ahead: AheadMarkers | None) -> None:
         """Shows the markers of all partitions when they have changed, not more often than it may.
 
-        Args:
-            newest: The newest cut that the log has.
-            ahead: The markers beyond it that the log has.
+        ``ahead`` are the markers beyond the newest cut that the log has.
         """
         if self._clock.monotonic() < self._shows_again_at or self._shown == (newest, ahead):
             return

@@ -39,11 +39,7 @@ class CutTracer:
 
     A cut that another sidecar has written is traced by that one. Used by the source's thread.
 
-    Args:
-        source: Whose transactions.
-        ratio: The share of them that is traced, from 0 to 1.
-        send: Takes the spans.
-        clock: The time.
+    Traced is the share ``ratio`` of the transactions, from 0 to 1; ``send`` takes their spans.
     """
 
     def __init__(self, source: str, ratio: float, send: SendSpan, clock: Clock) -> None:

@@ -56,10 +56,7 @@ class Spacing:
     def is_due(self, now: float, interval_seconds: float, *, others_wait: bool = True) -> bool:
         """Returns whether it is time to act again.
 
-        Args:
-            now: The time.
-            interval_seconds: The least time from one start to the next.
-            others_wait: Whether there is other work for the time in between; without, no rest is needed.
+        Without other work for the time in between (``others_wait``), no rest is needed.
         """
         due_at = self._started_at + interval_seconds
         return now >= (max(self._due_at, due_at) if others_wait else due_at)
@@ -79,12 +76,7 @@ class Due(Enum):
 
 
 class PublishingSchedule:
-    """Says when cuts, or markers ahead of a frontier that stands still, are to be published.
-
-    Args:
-        settings: The intervals.
-        now: The time at which publishing begins.
-    """
+    """Says when cuts, or markers ahead of a frontier that stands still, are to be published."""
 
     def __init__(self, settings: SidecarSettings, now: float) -> None:
         self._publish_seconds = settings.publish_interval.total_seconds()
@@ -100,12 +92,8 @@ class PublishingSchedule:
     ) -> Due:
         """Says what is due.
 
-        Args:
-            now: The time.
-            has_cuts: Whether the frontier has moved since cuts were published.
-            has_events: Whether there are change events in these cuts.
-            is_waiting: Whether cuts were left to another sidecar.
-            is_behind: Whether many records wait to be read, so that publishing must leave time for that.
+        Cuts may hold change events, or be left to another sidecar (``is_waiting``). ``is_behind``: many
+        records wait to be read, so publishing must leave time for that.
         """
         if has_cuts or is_waiting:
             is_urgent = has_events or is_waiting
@@ -191,11 +179,7 @@ class PublishingState:
         self._markers.append(markers)
 
     def drop_written(self, held: StoredPosition | None) -> None:
-        """Drops what another sidecar has written, and shortens a cut that continues before it.
-
-        Args:
-            held: A cut that the log has; None: nothing is known.
-        """
+        """Drops what another sidecar has written, and shortens a cut that continues before it."""
         if held is None:
             return
         if any(c.skipped and _overlaps(c, held.position) for c in self._cuts):
@@ -213,10 +197,7 @@ class PublishingState:
     def take_turn(self, held: StoredPosition | None, sidecar: str, now: float) -> bool:
         """Returns whether this sidecar is to write now; else it waits, and asks again soon.
 
-        Args:
-            held: How far Redis is, and who published last; None: not known, then everybody writes.
-            sidecar: The id of this sidecar.
-            now: The time.
+        ``held`` is how far Redis is, and who published last; None: not known, then everybody writes.
         """
         if held is None or held.publisher in ("", sidecar):
             self._waits_since = None
@@ -306,13 +287,8 @@ class Publisher:
     log has acknowledged it, so what the store holds of another sidecar need not be appended again. Without a
     store all sidecars append: harmless repeats. Used by one thread.
 
-    Args:
-        source: The connector's ``topic.prefix``.
-        log: The source's cut log.
-        store: None: only the log is written.
-        restored_cuts: How many cuts are put back into a store that has lost them.
-        clock: The time.
-        on_written: Receives the cuts that this sidecar has written.
+    A store that has lost cuts gets the last ``restored_cuts`` back. ``on_written`` receives the cuts that
+    this sidecar has written.
     """
 
     def __init__(
@@ -383,10 +359,7 @@ class Publisher:
 
         Fills a store that is behind the log, e.g. because it was away or emptied.
 
-        Args:
-            status: The state.
-            open_transactions: What the frontier waits for.
-            asks_log: Whether to ask the log as well: False while Kafka is known to be silent.
+        ``asks_log`` is False while Kafka is known to be silent.
 
         Raises:
             slackwater.cuts.CutLogReplacedError: cuts would continue in the middle of another log. Raised

@@ -62,10 +62,7 @@ class Found(NamedTuple):
 class Lookup:
     """Asks the broker; used by one thread.
 
-    Args:
-        settings: Source, brokers, tables.
-        starts: From where partitions must be read.
-        admin: Whom to ask; None: connects as the settings say.
+    ``starts`` says from where partitions must be read.
     """
 
     def __init__(self, settings: SidecarSettings, starts: Starts, admin: AdminClient | None = None) -> None:
@@ -81,9 +78,7 @@ class Lookup:
     def find(self, known: Collection[PartitionId], named: Collection[str] = ()) -> Found:
         """Finds the data topics, and the partitions of all topics that are not known.
 
-        Args:
-            known: Partitions that are read already.
-            named: Topics of tables that the connector has named: they may have more dots than others.
+        Topics ``named`` by the connector's tables may have more dots than others.
 
         Raises:
             SidecarUnavailableError: Kafka does not answer.
@@ -181,15 +176,7 @@ def data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
 
 
 def truncated(topic: str, partition: int, wanted: int, low: int, high: int) -> InputError:
-    """Returns the error for a partition that does not have the offset from which reading has to continue.
-
-    Args:
-        topic: Its topic.
-        partition: Its number.
-        wanted: Where reading has to continue.
-        low: The first offset that it has.
-        high: The offset after the last one.
-    """
+    """Returns the error for a partition that does not have the offset from which reading has to continue."""
     if wanted < low:
         gone = f"offsets {wanted} to {low - 1} of {topic}/{partition} are gone"
     else:
@@ -232,13 +219,7 @@ RecordReader = Consumption | WorkerPool
 
 
 def connect(settings: SidecarSettings, others: frozenset[str], partitions: int) -> RecordReader:
-    """Returns a reader of records: in this process, or with as many workers as the settings say.
-
-    Args:
-        settings: Brokers, schema registry, number of workers.
-        others: Topics that are no data topics.
-        partitions: How many are read at first.
-    """
+    """Returns a reader of records: in this process, or with as many workers as the settings say."""
     if settings.workers > 1:
         return WorkerPool(WorkerSettings(settings, others, partitions), min(settings.workers, partitions))
     return Consumption(settings, others, partitions)
@@ -251,12 +232,7 @@ class SourceReader:
     over is in the frontier; what it has not, its successor reads again from there. So a worker may be killed
     at any moment, and nothing starts over.
 
-    Args:
-        settings: Source, brokers, tables, number of workers.
-        starts: From where partitions are read.
-        frontier: Whom records are for.
-        admin: Whom to ask where topics begin and end; None: connects as the settings say.
-        connect: Makes what takes records out of Kafka.
+    Without ``admin``, it connects as the settings say; ``connect`` makes what takes records out of Kafka.
     """
 
     def __init__(
@@ -334,8 +310,7 @@ class SourceReader:
     def balance(self, *, needs_commits: bool = False) -> None:
         """Pauses what is far ahead of the rest, so that memory stays bounded.
 
-        Args:
-            needs_commits: Whether the transaction topic has to be read to its end, however far ahead it is.
+        ``needs_commits``: the transaction topic has to be read to its end, however far ahead it is.
         """
         if self._records is None:
             return
@@ -378,12 +353,7 @@ class SourceReader:
 
 
 class _Intake:
-    """Gives the frontier what was read, in this process or by a worker.
-
-    Args:
-        frontier: Whom records are for.
-        transactions: The partition with BEGIN and END.
-    """
+    """Gives the frontier what was read, in this process or by a worker."""
 
     def __init__(self, frontier: Frontier, transactions: PartitionId) -> None:
         self._frontier = frontier
@@ -453,11 +423,7 @@ def _listed(starts: Mapping[PartitionId, int]) -> str:
 
 
 class Balance:
-    """Compares partitions and remembers which are paused.
-
-    Args:
-        transactions: The partition with BEGIN and END.
-    """
+    """Compares partitions and remembers which are paused."""
 
     def __init__(self, transactions: PartitionId) -> None:
         self._transactions = transactions

@@ -35,10 +35,7 @@ _STEP = 1_000
 class LoggedDecisions:
     """Finds new decisions about one timeline. Used by one thread.
 
-    Args:
-        log: The source's cut log.
-        timeline: The one that is followed.
-        newest_offset: Where the newest cut is; -1 when there is none.
+    ``newest_offset`` is where the newest cut is; -1 when there is none.
     """
 
     def __init__(self, log: CutLog, timeline: int, newest_offset: int) -> None:
@@ -145,9 +142,7 @@ def resume(log: CutLog, timeline: int) -> Resumption:
     the newest cut before the decision in the log, the transaction topic where the decision says. Cuts that a
     sidecar of the earlier timeline wrote behind the decision are ignored.
 
-    Args:
-        log: The source's cut log.
-        timeline: At least this one; one that is newer than everything in the log begins at its newest cut.
+    ``timeline`` is the least one; one that is newer than everything in the log begins at its newest cut.
 
     Raises:
         RecordsGoneError: the log has lost all of its cuts.

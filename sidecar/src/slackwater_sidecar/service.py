@@ -49,14 +49,8 @@ _REST_SECONDS = 10.0
 class Sidecar:
     """Follows a source one turn at a time: :meth:`turn`. Used by one thread.
 
-    Args:
-        settings: What to follow, on which timeline.
-        frontier: Where to continue.
-        reader: Feeds this frontier.
-        publisher: Takes the cuts.
-        decisions: What operators decide, and what was refused; None: nothing.
-        monitor: Shows this source to others; it has the clock.
-        on_status: Receives the state at every status interval.
+    Without ``decisions``, nobody decides or refuses anything. ``on_status`` receives the state at every
+    status interval.
     """
 
     def __init__(

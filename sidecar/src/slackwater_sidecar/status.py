@@ -166,11 +166,8 @@ class FaultHold:
     transaction topic holds at that look may be wrong, read or not. An operator's decision counts once this is
     known.
 
-    Args:
-        source: The connector's ``topic.prefix``.
-        timeline: The one that is followed.
-        sound_lsn: Commits up to here were published already.
-        sees_connector: Whether looks are expected; without any, an operator's decision counts at once.
+    Commits up to ``sound_lsn`` were published already. Where no looks are expected (``sees_connector``), an
+    operator's decision counts at once.
     """
 
     def __init__(self, source: str, timeline: int, sound_lsn: int, *, sees_connector: bool = False) -> None:

@@ -78,8 +78,7 @@ class Witness(Protocol):
     def look(self, report: ConnectorReport) -> Watched:
         """Returns what it has seen now.
 
-        Args:
-            report: What others have seen in the same look.
+        ``report`` is what others have seen in the same look.
         """
         ...
 
@@ -91,10 +90,7 @@ class Witness(Protocol):
 class ConnectorWatch(Repeating):
     """Looks at a connector every two seconds, and every second after a change; keeps the newest report.
 
-    Args:
-        source: Whose connector.
-        witnesses: Asked in this order.
-        clock: The time.
+    Witnesses are asked in their order.
     """
 
     def __init__(self, source: str, witnesses: Sequence[Witness], clock: Clock) -> None:
@@ -155,12 +151,7 @@ class ConnectorWatch(Repeating):
 
 
 class ConnectWitness:
-    """Observes what Kafka Connect reports of the connector.
-
-    Args:
-        source: Its ``topic.prefix``.
-        rest: Where Kafka Connect is.
-    """
+    """Observes what Kafka Connect reports of the connector."""
 
     def __init__(self, source: str, rest: ConnectRest) -> None:
         self._source = source
@@ -206,13 +197,7 @@ class ConnectWitness:
 
 
 class HeartbeatWitness:
-    """Observes whether Kafka answers, and when the connector wrote its newest heartbeat.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        reader: Reads their topic.
-        clock: The time: the connector's own may differ.
-    """
+    """Observes whether Kafka answers, and when the connector wrote its newest heartbeat."""
 
     def __init__(self, source: str, reader: TopicReader, clock: Clock) -> None:
         self._topic = f"__debezium-heartbeat.{source}"
@@ -267,8 +252,7 @@ class HeartbeatWitness:
 class HeldFindings:
     """Findings that take long to get: every fifth look searches for them, and those in between repeat them.
 
-    Args:
-        find: Looks for them; after an error, which is passed on, the next look tries again.
+    After an error of ``find``, which is passed on, the next look tries again.
     """
 
     def __init__(self, find: Callable[..., Iterable[Finding]]) -> None:
@@ -286,12 +270,7 @@ class HeldFindings:
 
 
 class TopicsWitness:
-    """Observes which topics of the source lose records by compaction.
-
-    Args:
-        is_followed: Whether a topic belongs to the source, and counts.
-        admin: Whom to ask.
-    """
+    """Observes which topics of the source lose records by compaction."""
 
     def __init__(self, is_followed: Callable[[str], bool], admin: AdminClient) -> None:
         self._is_followed = is_followed
@@ -366,10 +345,7 @@ CatalogueFindings = Callable[[Any, ConnectorReport], Iterable[Finding]]
 class DatabaseWitness:
     """Observes whether the database answers, the connector's replication slot, and the catalogue.
 
-    Args:
-        source: The connector's ``topic.prefix``.
-        url: The database; may hold a password.
-        findings: What is wrong with the catalogue.
+    ``findings`` returns what is wrong with the catalogue.
     """
 
     def __init__(self, source: str, url: str, findings: CatalogueFindings = lambda *_: ()) -> None:
@@ -476,12 +452,8 @@ def connector_now(
 ) -> ConnectorReport:
     """Looks at the connector of a source and its slot: once if all is well, else again and again for a while.
 
-    Args:
-        source: The connector's ``topic.prefix``.
-        kafka: The brokers; None: they are not asked.
-        connect_url: Kafka Connect.
-        database_url: The database; None: it is not asked.
-        is_wrong: Says of a report whether something is wrong, given since when it has been so.
+    Kafka and the database are asked as far as they are given. ``is_wrong`` says of a report whether
+    something is wrong, given since when it has been so.
     """
     clock = SystemClock()
     watch = ConnectorWatch(source, [*_asked(source, kafka, connect_url, database_url, clock)], clock)

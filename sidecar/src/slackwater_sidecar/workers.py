@@ -99,10 +99,6 @@ class WorkerPool:
     """Distributes partitions among workers, and replaces those that end. Used by one thread.
 
     Implements :class:`~slackwater_sidecar.reader.RecordReader`.
-
-    Args:
-        settings: The settings of every worker.
-        size: How many workers there are.
     """
 
     def __init__(self, settings: WorkerSettings, size: int) -> None:

@@ -120,12 +120,8 @@ def read_output(
 ) -> OutputRecords:
     """Reads an output by the adapter of its kind; what lake tables need is imported only for them.
 
-    Args:
-        output: What is read.
-        reader: Reads its documents.
-        connections: Where the servers are.
-        now_ms: The clock of what has no times of its own; lake tables know their times themselves.
-        is_over: With it, everything that becomes visible until it says so; None: what is there now.
+    Lake tables know their times themselves; of others ``now_ms`` is the clock. With ``is_over``, everything
+    is read that becomes visible until it says so; else what is there now.
 
     Raises:
         CertifyError: it cannot be read.
@@ -153,14 +149,8 @@ def judge(
 ) -> Certificate:
     """Gives the verdict on what was read before; does no input or output.
 
-    Args:
-        specification: What is judged.
-        view: Of the specification.
-        records: The output.
-        committed: The committed states; None: invariants alone judge.
-        mode: For the certificate, and whether invariants are judged.
-        database: The view's documents in the database, as digests.
-        delays_since_ms: Leave out delays of transactions committed before.
+    ``mode`` is for the certificate, and whether invariants are judged; without ``committed``, they alone
+    judge. ``database`` has the view's documents there, as digests.
     """
     observed, outputs = Observations(), iter(records.outputs)
     invariants = InvariantJudge(specification, view.reader, observed.findings)

@@ -130,8 +130,7 @@ def connect(sql: str = "") -> duckdb.DuckDBPyConnection:
     It reads and writes no file but its own temporary ones, attaches nothing, loads no extension, sees none of
     this program's variables, and cannot be configured otherwise.
 
-    Args:
-        sql: What it will evaluate, as DuckDB writes it: optimizations that may get it wrong are off.
+    Optimizations that may get ``sql`` wrong, as DuckDB writes it, are off.
     """
     connection = duckdb.connect(
         config={

@@ -87,11 +87,8 @@ class ConnectWorker(JavaServer):
     ) -> None:
         """Say what the worker does from its next start, or :meth:`apply`, on.
 
-        Args:
-            bootstrap: Kafka.
-            connector: Properties of the connector.
-            flush_interval: How often the position is stored.
-            overrides: Added to or replacing the worker's properties.
+        ``flush_interval`` is how often the position is stored; ``overrides`` are added to or replace the
+        worker's properties.
         """
         self._bootstrap = bootstrap
         self._connector = dict(connector)

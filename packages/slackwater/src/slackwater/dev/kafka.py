@@ -21,15 +21,7 @@ _CLEANER_BUFFER_BYTES = "4194304"
 
 
 class KafkaBroker(JavaServer):
-    """Broker and controller in one process; topics are never created by themselves.
-
-    Args:
-        folder: Data and logs.
-        heap: Of its JVM.
-        overrides: Properties added or replaced.
-        lifetime: How long it lives.
-        start_timeout: For one start.
-    """
+    """Broker and controller in one process; topics are never created by themselves."""
 
     name: ClassVar[str] = "kafka"
     node_id: ClassVar[int] = 1

@@ -99,9 +99,7 @@ def find_postgres(account: Account | None, major: int | None = None) -> Iterator
 
     Lazy: each is run when it is asked for. ``initdb`` lies beside the program.
 
-    Args:
-        account: Who will run it.
-        major: Only this major version (that of existing data).
+    With ``major``, only that version, the one of existing data.
     """
     for folder in _postgres_candidates():
         reachable = _make_reachable(folder, account) if _is_in_wheel(folder) else folder
