@@ -18,8 +18,7 @@ from typing import Any
 
 import yaml
 
-from slackwater.dev.java import JarSet, ensure_jars, ivy_fetch, parse_manifest
-from slackwater.dev.programs import find_java
+from slackwater.dev.java import JarSet, ensure_jars, find_java, ivy_fetch, parse_manifest
 from slackwater.protocol import UnavailableError, user_cache
 
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"

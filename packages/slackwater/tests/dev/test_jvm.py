@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.dev.java import JarSet, JavaProgram, JavaServer
 from slackwater.dev.kafka import KafkaBroker
-from slackwater.dev.programs import InstalledProgram, Version
+from slackwater.dev.processes import InstalledProgram, Version
 from slackwater.dev.settings import Collector, missing_prerequisite
 from slackwater.protocol import UnavailableError
 

@@ -5,16 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.dev.programs import (
-    JAVA_VERSION,
-    POSTGRES_VERSION,
-    REDIS_VERSION,
-    Version,
-    check_postgres,
-    find_java,
-    find_postgres,
-    parse_version,
-)
+from slackwater.dev.java import JAVA_VERSION, find_java
+from slackwater.dev.postgres import POSTGRES_VERSION, check_postgres, find_postgres
+from slackwater.dev.processes import Version, parse_version
+from slackwater.dev.redis_server import REDIS_VERSION
 from slackwater.protocol import UnavailableError
 
 

@@ -26,8 +26,14 @@ from slackwater.dev.connect import ConnectWorker
 from slackwater.dev.java import JarSet, JavaProgram, PinnedJar, Properties, cache_folder
 from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
-from slackwater.dev.processes import Launch, ManagedProcess, ProcessIdentity, find_process
-from slackwater.dev.programs import InstalledProgram, Version
+from slackwater.dev.processes import (
+    InstalledProgram,
+    Launch,
+    ManagedProcess,
+    ProcessIdentity,
+    Version,
+    find_process,
+)
 from slackwater.dev.redis_server import RedisServer
 from slackwater.dev.server import Server
 from slackwater.dev.settings import Collector, wrong_setting

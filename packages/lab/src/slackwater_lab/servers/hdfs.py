@@ -13,9 +13,8 @@ from typing import ClassVar
 
 import pyspark
 
-from slackwater.dev.java import JarSet, cache_folder, resolve_pinned
+from slackwater.dev.java import JarSet, cache_folder, find_java, resolve_pinned
 from slackwater.dev.processes import Launch, Lifetime
-from slackwater.dev.programs import find_java
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server, accepts_connections
 from slackwater.dev.settings import failed_start, not_running
 

@@ -11,11 +11,11 @@ from slackwater.dev.java import (
     JavaServer,
     Properties,
     cache_folder,
+    find_java,
     render_properties,
     resolve_pinned,
 )
 from slackwater.dev.processes import Lifetime
-from slackwater.dev.programs import find_java
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, accepts_connections
 from slackwater.dev.settings import Collector
 

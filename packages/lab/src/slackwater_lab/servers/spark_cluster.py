@@ -17,8 +17,8 @@ import orjson
 import psutil
 import pyspark
 
+from slackwater.dev.java import find_java
 from slackwater.dev.processes import Launch, Lifetime
-from slackwater.dev.programs import find_java
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server
 from slackwater_lab.errors import ProgramEndedError, RunFailedError
 from slackwater_lab.programs import last_words

@@ -23,8 +23,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater.dev.processes import Launch
-from slackwater.dev.programs import InstalledProgram, find_java
+from slackwater.dev.processes import InstalledProgram, Launch, version_of
 from slackwater.dev.server import Server
 from slackwater.dev.settings import Collector, missing_prerequisite, not_running, with_tail
 from slackwater.protocol import UnavailableError, user_cache
@@ -39,6 +38,8 @@ Fetch = Callable[[Path, Progress], None]
 """Puts all jars into a folder that does not exist yet."""
 _DATA = resources.files("slackwater.dev") / "data"
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+LEAST_JAVA = 17
+JAVA_VERSION = re.compile(r'version "(?P<text>(?:1\.)?(?P<major>\d+)[^"]*)"')
 _TAIL_LINES = 15
 _PROGRESS_STEP = 20
 
@@ -236,6 +237,27 @@ def _find_ivy_jar() -> Path:
         where = f"{Path(spec.origin).parent} has none"
         raise missing_prerequisite("the Ivy jar of PySpark", where, "install `pyspark`, not `pyspark-client`")
     return found[-1]
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> InstalledProgram:
+    """Finds the Java of JAVA_HOME, else of PATH.
+
+    Raises:
+        UnavailableError: there is none, it does not run, or it is too old.
+    """
+    what = f"Java {LEAST_JAVA} or newer"
+    remedy = f"install a JDK or JRE {LEAST_JAVA} or newer and put `java` on PATH or set JAVA_HOME"
+    home = environment.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    if found is None:
+        raise missing_prerequisite(what, "there is no `java` on PATH", remedy)
+    path = Path(found).absolute()
+    version = version_of(path, "-version", JAVA_VERSION)
+    if isinstance(version, str):
+        raise missing_prerequisite(what, f"{found} {version}", remedy)
+    if version.major < LEAST_JAVA:
+        raise missing_prerequisite(what, f"{found} is version {version.text}", remedy)
+    return InstalledProgram(path, version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

