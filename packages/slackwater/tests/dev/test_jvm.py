@@ -6,10 +6,9 @@ from typing import NoReturn
 
 import pytest
 
-from slackwater.dev.java import JarSet, JavaProgram, JavaServer
+from slackwater.dev.java import Collector, JarSet, JavaProgram, JavaServer
 from slackwater.dev.kafka import KafkaBroker
-from slackwater.dev.processes import InstalledProgram, Version
-from slackwater.dev.settings import Collector, missing_prerequisite
+from slackwater.dev.processes import InstalledProgram, Version, missing_prerequisite
 from slackwater.protocol import UnavailableError
 
 

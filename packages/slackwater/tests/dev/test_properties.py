@@ -7,17 +7,13 @@ import pytest
 
 from slackwater.cdc.connector import replication_name
 from slackwater.dev import ConnectMode, DevStackSettings
-from slackwater.dev.connect import (
-    DatabaseAddress,
-    connector_properties,
-    position_properties,
-    worker_properties,
-)
+from slackwater.dev.connect import position_properties, worker_properties
 from slackwater.dev.java import render_properties
 from slackwater.dev.kafka import broker_properties
+from slackwater.dev.stack import connector_properties
 from slackwater.protocol import ConfigError
 
-ADDRESS = DatabaseAddress(port=5432, database="inventory", user="postgres")
+PORT = 5432
 
 
 def settings(**changes: object) -> DevStackSettings:
@@ -37,16 +33,16 @@ def test_a_character_outside_the_basic_plane_becomes_two_escapes() -> None:
 
 
 def test_the_connector_takes_exactly_the_tables_named() -> None:
-    properties = connector_properties(settings(), ADDRESS, ("inventory.orders", "inventory.lines"))
+    properties = connector_properties(settings(), PORT, ("inventory.orders", "inventory.lines"))
     assert properties["table.include.list"] == r"inventory\.orders,inventory\.lines"
 
 
 def test_without_tables_the_connector_takes_all_of_the_publication() -> None:
-    assert "table.include.list" not in connector_properties(settings(), ADDRESS, ())
+    assert "table.include.list" not in connector_properties(settings(), PORT, ())
 
 
 def test_only_data_topics_get_several_partitions() -> None:
-    properties = connector_properties(settings(prefix="a.b", partitions=7), ADDRESS, ())
+    properties = connector_properties(settings(prefix="a.b", partitions=7), PORT, ())
     assert properties["topic.creation.default.partitions"] == "7"
     assert properties["topic.creation.single.partitions"] == "1"
     included = properties["topic.creation.single.include"]
@@ -54,7 +50,7 @@ def test_only_data_topics_get_several_partitions() -> None:
 
 
 def test_the_connector_sends_what_the_sidecar_reads() -> None:
-    properties = connector_properties(settings(heartbeat_interval=timedelta(seconds=1.5)), ADDRESS, ())
+    properties = connector_properties(settings(heartbeat_interval=timedelta(seconds=1.5)), PORT, ())
     assert properties["provide.transaction.metadata"] == "true"
     assert properties["notification.sink.topic.name"] == "inv.notifications"
     assert properties["heartbeat.interval.ms"] == "1500"
@@ -63,7 +59,7 @@ def test_the_connector_sends_what_the_sidecar_reads() -> None:
 
 def test_overrides_win() -> None:
     chosen = settings(connector_overrides={"snapshot.mode": "no_data"})
-    assert connector_properties(chosen, ADDRESS, ())["snapshot.mode"] == "no_data"
+    assert connector_properties(chosen, PORT, ())["snapshot.mode"] == "no_data"
     broker = broker_properties(1, 2, Path("/d"), {"auto.create.topics.enable": "true"})
     assert broker["auto.create.topics.enable"] == "true"
 
@@ -86,9 +82,9 @@ def test_a_standalone_worker_keeps_its_position_in_a_file_and_a_distributed_one_
 def test_exactly_once_is_asked_of_worker_and_connector() -> None:
     mode = ConnectMode.EXACTLY_ONCE
     assert position_properties(mode, "inv", Path("/o"))["exactly.once.source.support"] == "enabled"
-    connector = connector_properties(settings(connect_mode=mode), ADDRESS, ())
+    connector = connector_properties(settings(connect_mode=mode), PORT, ())
     assert connector["exactly.once.support"] == "required"
-    assert "exactly.once.support" not in connector_properties(settings(), ADDRESS, ())
+    assert "exactly.once.support" not in connector_properties(settings(), PORT, ())
 
 
 def test_everything_listens_on_loopback_only() -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from slackwater.dev import RunState, down, status
 from slackwater.dev.connect import parse_state
-from slackwater.dev.processes import ProcessIdentity, find_process, identify
+from slackwater.dev.processes import ProcessIdentity, find_process, identify, with_tail
 from slackwater.dev.server import ServerStatus
-from slackwater.dev.settings import with_tail
 from slackwater.dev.stack import FILE_NAME, StackStatus, read_state, write_state
 from slackwater.protocol import ConfigError, SlackwaterError, StateError, UnavailableError
 

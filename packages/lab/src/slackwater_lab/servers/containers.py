@@ -23,7 +23,7 @@ import psutil
 from testcontainers.core.container import DockerContainer
 
 from slackwater.dev.connect import ConnectWorker
-from slackwater.dev.java import JarSet, JavaProgram, PinnedJar, Properties, cache_folder
+from slackwater.dev.java import Collector, JarSet, JavaProgram, PinnedJar, Properties, cache_folder
 from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
 from slackwater.dev.processes import (
@@ -33,10 +33,10 @@ from slackwater.dev.processes import (
     ProcessIdentity,
     Version,
     find_process,
+    wrong_setting,
 )
 from slackwater.dev.redis_server import RedisServer
 from slackwater.dev.server import Server
-from slackwater.dev.settings import Collector, wrong_setting
 from slackwater_lab.servers.stack import LabBroker, SecondBroker, ServerKinds
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from typing import ClassVar
 import pyspark
 
 from slackwater.dev.java import JarSet, cache_folder, find_java, resolve_pinned
-from slackwater.dev.processes import Launch, Lifetime
+from slackwater.dev.processes import Launch, Lifetime, failed_start, not_running
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server, accepts_connections
-from slackwater.dev.settings import failed_start, not_running
 
 _PINNED = resources.files("slackwater_lab.servers") / "data" / "hdfs"
 _HEAP = "96m"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from slackwater.dev.java import (
+    Collector,
     JavaProgram,
     JavaServer,
     Properties,
@@ -17,7 +18,6 @@ from slackwater.dev.java import (
 )
 from slackwater.dev.processes import Lifetime
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, accepts_connections
-from slackwater.dev.settings import Collector
 
 _PINNED = resources.files("slackwater_lab.servers") / "data" / "s3proxy"
 _HEAP = "96m"

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar
 from slackwater.dev import DevStack, DevStackSettings, KafkaBroker, Lifetime, Server
 from slackwater.dev.java import Progress, Properties
 from slackwater.dev.kafka import broker_properties
+from slackwater.dev.processes import wrong_setting
 from slackwater.dev.server import LOOPBACK
-from slackwater.dev.settings import wrong_setting
 from slackwater_lab.servers.proxy import TcpProxy
 
 _ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"

@@ -1,14 +1,13 @@
 """PostgreSQL, Kafka, Connect with Debezium and Redis on loopback, without containers."""
 
-from slackwater.dev.connect import ConnectorState, ConnectWorker
-from slackwater.dev.java import JarSet, PinnedJar, cache_folder, resolve_jars
+from slackwater.dev.connect import ConnectMode, ConnectorState, ConnectWorker
+from slackwater.dev.java import Collector, JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.postgres import PostgresServer
 from slackwater.dev.processes import Lifetime
 from slackwater.dev.redis_server import RedisServer
 from slackwater.dev.server import RunState, Server, ServerStatus
-from slackwater.dev.settings import Collector, ConnectMode, DevStackSettings
-from slackwater.dev.stack import DevStack, StackStatus, down, status, up
+from slackwater.dev.stack import DevStack, DevStackSettings, StackStatus, down, status, up
 
 __all__ = [
     "Collector",

@@ -1,35 +1,37 @@
-"""A Kafka Connect worker with one Debezium connector, and the properties of both."""
+"""A Kafka Connect worker with one Debezium connector."""
 
 import http.client
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
 import orjson
 
-from slackwater.cdc.connector import reading_properties, table_list, topic_properties
 from slackwater.dev.java import (
+    Collector,
     JavaServer,
     Properties,
     render_properties,
 )
-from slackwater.dev.processes import Lifetime
+from slackwater.dev.processes import Lifetime, not_running
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Deadline, accepts_connections
-from slackwater.dev.settings import Collector, ConnectMode, DevStackSettings, not_running
 
 _CONNECT_HEAP = "256m"
 _PRODUCER_BATCH_BYTES = "262144"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseAddress:
-    """The address under which the connector finds its database."""
+class ConnectMode(Enum):
+    """Ways of running Connect."""
 
-    port: int
-    database: str
-    user: str
+    STANDALONE = "standalone"
+    """Position in a file; starts fastest."""
+    DISTRIBUTED = "distributed"
+    """Position and configuration in Kafka; takes a new configuration while it runs."""
+    EXACTLY_ONCE = "exactly-once"
+    """Distributed, and every poll of the connector is one Kafka transaction with its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ def worker_properties(bootstrap: str, rest_port: int, flush_interval: timedelta)
         "listeners": f"http://{LOOPBACK}:{rest_port}",
         "plugin.discovery": "service_load",
         "topic.creation.enable": "true",
-        "offset.flush.interval.ms": _milliseconds(flush_interval),
+        "offset.flush.interval.ms": str(round(flush_interval / timedelta(milliseconds=1))),
         "producer.compression.type": "lz4",
         "producer.batch.size": _PRODUCER_BATCH_BYTES,
     }
@@ -231,35 +233,3 @@ def position_properties(mode: ConnectMode, name: str, offsets: Path) -> Properti
     if mode is ConnectMode.EXACTLY_ONCE:
         properties["exactly.once.source.support"] = "enabled"
     return properties
-
-
-def connector_properties(
-    settings: DevStackSettings, address: DatabaseAddress, tables: tuple[str, ...]
-) -> Properties:
-    """Debezium with everything Slackwater reads: transaction metadata, notifications, heartbeats.
-
-    No tables: every table of the publication.
-    """
-    exactly_once = settings.connect_mode is ConnectMode.EXACTLY_ONCE
-    only = {"table.include.list": table_list(tables)} if tables else {}
-    return {
-        "name": settings.prefix,
-        "database.hostname": LOOPBACK,
-        "database.port": str(address.port),
-        "database.user": address.user,
-        "database.password": "unused",
-        "database.dbname": address.database,
-        **reading_properties(settings.prefix, int(_milliseconds(settings.heartbeat_interval))),
-        **only,
-        **({"exactly.once.support": "required"} if exactly_once else {}),
-        # Debezium waits this long for a batch to fill; its default of half a second is most of the delay.
-        "poll.interval.ms": "20",
-        "statistics.metrics.enabled": "false",
-        **topic_properties(settings.prefix, settings.partitions, 1),
-        **settings.connector_overrides,
-    }
-
-
-def _milliseconds(duration: timedelta) -> str:
-    """A duration as the servers want it."""
-    return str(round(duration / timedelta(milliseconds=1)))

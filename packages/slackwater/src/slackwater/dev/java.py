@@ -18,14 +18,21 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater.dev.processes import InstalledProgram, Launch, version_of
+from slackwater.dev.processes import (
+    InstalledProgram,
+    Launch,
+    missing_prerequisite,
+    not_running,
+    version_of,
+    with_tail,
+)
 from slackwater.dev.server import Server
-from slackwater.dev.settings import Collector, missing_prerequisite, not_running, with_tail
 from slackwater.protocol import UnavailableError, user_cache
 
 logger = logging.getLogger(__name__)
@@ -258,6 +265,15 @@ def find_java(environment: Mapping[str, str] = os.environ) -> InstalledProgram:
     if version.major < LEAST_JAVA:
         raise missing_prerequisite(what, f"{found} is version {version.text}", remedy)
     return InstalledProgram(path, version)
+
+
+class Collector(Enum):
+    """Garbage collector of a Java server."""
+
+    SERIAL = "-XX:+UseSerialGC"
+    """Smallest footprint."""
+    PARALLEL = "-XX:+UseParallelGC"
+    """Half as fast again under load; give it a heap of 1g."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater.dev.java import JavaServer, Properties, render_properties
+from slackwater.dev.java import Collector, JavaServer, Properties, render_properties
 from slackwater.dev.processes import Lifetime
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, accepts_connections
-from slackwater.dev.settings import Collector
 
 KAFKA_HEAP = "128m"
 # The second compiler's threads take up to 80 % of a core in the first minutes, on the machine of someone who

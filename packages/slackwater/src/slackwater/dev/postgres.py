@@ -26,12 +26,13 @@ from slackwater.dev.processes import (
     Lifetime,
     Version,
     can_write,
+    missing_prerequisite,
     run_as,
     unprivileged_account,
     version_of,
+    wrong_setting,
 )
 from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server
-from slackwater.dev.settings import missing_prerequisite, wrong_setting
 from slackwater.protocol import InputError, UnavailableError
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from slackwater.dev.processes import InstalledProgram, Launch, Version, version_of
+from slackwater.dev.processes import InstalledProgram, Launch, Version, missing_prerequisite, version_of
 from slackwater.dev.server import LOOPBACK, Server
-from slackwater.dev.settings import missing_prerequisite
 
 if TYPE_CHECKING:
     import redis

@@ -24,10 +24,11 @@ from slackwater.dev.processes import (
     Lifetime,
     ManagedProcess,
     ProcessIdentity,
+    failed_start,
     find_process,
     launch,
+    not_running,
 )
-from slackwater.dev.settings import failed_start, not_running
 from slackwater.protocol import UnavailableError
 
 logger = logging.getLogger(__name__)

@@ -2,10 +2,11 @@
 
 import fcntl
 import os
+import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -14,29 +15,111 @@ from typing import Any, Self, TypeVar
 import msgspec
 import orjson
 
-from slackwater.cdc.connector import publication_name, replication_name
-from slackwater.dev.connect import (
-    ConnectWorker,
-    DatabaseAddress,
-    connector_properties,
+from slackwater.cdc.connector import (
+    publication_name,
+    reading_properties,
+    replication_name,
+    table_list,
+    topic_properties,
 )
-from slackwater.dev.java import Progress
+from slackwater.dev.connect import ConnectMode, ConnectWorker
+from slackwater.dev.java import Collector, Progress, Properties
 from slackwater.dev.kafka import KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
-from slackwater.dev.processes import Lifetime, ManagedProcess, find_process
+from slackwater.dev.processes import (
+    Lifetime,
+    ManagedProcess,
+    failed_start,
+    find_process,
+    not_running,
+    wrong_setting,
+)
 from slackwater.dev.redis_server import RedisServer
-from slackwater.dev.server import POLL_SECONDS, Deadline, RunState, Server, ServerStatus, log_tail
-from slackwater.dev.settings import DevStackSettings, checked_tables, failed_start, not_running
-from slackwater.protocol import StateError
+from slackwater.dev.server import (
+    LOOPBACK,
+    POLL_SECONDS,
+    START_TIMEOUT,
+    Deadline,
+    RunState,
+    Server,
+    ServerStatus,
+    log_tail,
+)
+from slackwater.protocol import ConfigError, StateError
+from slackwater.protocol.keys import table_name
 
 _AnyServer = TypeVar("_AnyServer", bound=Server)
 
 _LOCK_FILE_NAME = ".devstack.lock"
-
-
+_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_HEAP = re.compile(r"[1-9][0-9]*[mg]")
 _FORMAT = 1
 FILE_NAME = "devstack.json"
 """Names the processes, so that another process can recognise, judge and end them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevStackSettings:
+    """One stack of servers on loopback with its data and logs in one folder."""
+
+    folder: Path
+    """Data, logs and the state file; created when missing."""
+    prefix: str = "inv"
+    """``topic.prefix`` of the connector: the name of the source."""
+    database: str = "inventory"
+    """Created when missing."""
+    tables: tuple[str, ...] = ()
+    """``schema.table`` each, for :func:`slackwater.dev.up`; empty: all tables, also later ones."""
+    partitions: int = 4
+    """Partitions of each data topic; transaction, notification and heartbeat topics have one."""
+    postgres: bool = True
+    kafka: bool = True
+    redis: bool = True
+    connect: bool = True
+    """Whether the stack has a Connect worker; :func:`slackwater.dev.up` then starts it, too."""
+    connect_mode: ConnectMode = ConnectMode.STANDALONE
+    fsync: bool = False
+    """Whether PostgreSQL survives a crash of the machine; a killed process it always survives."""
+    kafka_heap: str = "128m"
+    connect_heap: str = "256m"
+    connect_collector: Collector = Collector.SERIAL
+    offset_flush_interval: timedelta = timedelta(seconds=5)
+    """Time between two positions that Connect stores, which determines how much is repeated after a kill."""
+    heartbeat_interval: timedelta = timedelta(seconds=5)
+    postgres_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing PostgreSQL's settings."""
+    broker_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing the broker's properties."""
+    worker_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing the Connect worker's properties."""
+    connector_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing the connector's properties."""
+    keep_data: bool = True
+    """Whether the servers' data outlives the context manager; logs always do."""
+    start_timeout: timedelta = START_TIMEOUT
+    """For each server, downloads not included."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no server could be started with."""
+        object.__setattr__(self, "folder", self.folder.absolute())
+        if not _PREFIX.fullmatch(self.prefix):
+            raise wrong_setting("prefix", repr(self.prefix), "letters, digits, '.', '_' and '-'")
+        if self.partitions < 1:
+            raise wrong_setting("partitions", str(self.partitions), "at least 1")
+        if self.connect and not (self.kafka and self.postgres):
+            raise wrong_setting("connect", "True", "False in a stack without Kafka or PostgreSQL")
+        object.__setattr__(self, "tables", checked_tables(self.tables))
+        for name, heap in (("kafka_heap", self.kafka_heap), ("connect_heap", self.connect_heap)):
+            if not _HEAP.fullmatch(heap):
+                raise wrong_setting(name, repr(heap), "a size such as 256m or 1g")
+
+
+def checked_tables(tables: Iterable[str]) -> tuple[str, ...]:
+    """Return full names of tables; refuse what is not ``schema.table``, where SQL's quotes are allowed."""
+    try:
+        return tuple(map(table_name, tables))
+    except ConfigError as error:
+        raise wrong_setting("tables", error.problem, error.hint.removeprefix("expected ")) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +282,7 @@ class DevStack:
         """
         wanted = checked_tables(tables)
         self.postgres.ensure_publication(publication_name(self.settings.prefix), wanted)
-        address = DatabaseAddress(port=self.postgres.port, database=self.settings.database, user=USER)
-        properties = connector_properties(self.settings, address, wanted)
+        properties = connector_properties(self.settings, self.postgres.port, wanted)
         self.connect.configure(
             self._connect_bootstrap,
             properties,
@@ -322,6 +404,31 @@ class DevStack:
             os.close(lock)
             raise _folder_in_use(self.settings.folder, ()) from None
         self._lock = lock
+
+
+def connector_properties(settings: DevStackSettings, port: int, tables: tuple[str, ...]) -> Properties:
+    """Debezium with everything Slackwater reads: transaction metadata, notifications, heartbeats.
+
+    No tables: every table of the publication.
+    """
+    exactly_once = settings.connect_mode is ConnectMode.EXACTLY_ONCE
+    only = {"table.include.list": table_list(tables)} if tables else {}
+    return {
+        "name": settings.prefix,
+        "database.hostname": LOOPBACK,
+        "database.port": str(port),
+        "database.user": USER,
+        "database.password": "unused",
+        "database.dbname": settings.database,
+        **reading_properties(settings.prefix, round(settings.heartbeat_interval / timedelta(milliseconds=1))),
+        **only,
+        **({"exactly.once.support": "required"} if exactly_once else {}),
+        # Debezium waits this long for a batch to fill; its default of half a second is most of the delay.
+        "poll.interval.ms": "20",
+        "statistics.metrics.enabled": "false",
+        **topic_properties(settings.prefix, settings.partitions, 1),
+        **settings.connector_overrides,
+    }
 
 
 def _start_together(servers: Sequence[Server]) -> None:
