@@ -165,12 +165,7 @@ _TAIL_OF_TRANSACTIONS = 500
 
 
 class KafkaProbe:
-    """Asks Kafka. Use it with ``with``; not thread-safe.
-
-    Args:
-        kafka: Where it is.
-        is_data_topic: Which topics hold rows of its tables.
-    """
+    """Asks Kafka. Use it with ``with``; not thread-safe."""
 
     def __init__(self, kafka: KafkaSettings, is_data_topic: Callable[[str], bool]) -> None:
         seconds = ANSWERS_WITHIN.total_seconds()

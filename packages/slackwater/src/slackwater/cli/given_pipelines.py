@@ -56,9 +56,7 @@ def pipeline_folder(text: str) -> Path:
 def folder_of(name: str, version: str | None) -> Path:
     """Returns the folder of an installed pipeline.
 
-    Args:
-        name: By which its distribution announces it.
-        version: The one that it must have; None: any.
+    Without a version, any one will do.
 
     Raises:
         InputError: it is not there, or in another version.
@@ -268,11 +266,6 @@ def _open(settings: Settings, pipeline: NamedPipeline) -> "PipelineOutput":
 
 def open_lake(settings: Settings, kind: str, pipeline: str) -> "Lake":
     """Returns the lake with a pipeline's tables.
-
-    Args:
-        settings: Say where it is.
-        kind: ``delta`` or ``iceberg``.
-        pipeline: For the error.
 
     Raises:
         CommandConfigError: Nothing says where it is.

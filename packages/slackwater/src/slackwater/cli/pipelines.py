@@ -91,10 +91,7 @@ def read_signs(
 ) -> Iterator[SourceSigns]:
     """Yields the signs of sources. If Redis is away, the signs of one source say so, and no more follow.
 
-    Args:
-        store: Where to ask.
-        sources: The sources that sidecars follow.
-        silent: Sources that are not waited for, because their sidecars were absent the last time.
+    Silent sources, whose sidecars were absent the last time, are not waited for.
     """
     for source in sources:
         try:
@@ -214,11 +211,7 @@ def topology_of(
 ) -> Topology:
     """Returns the picture, and asks for the newest cut of each source that is in it.
 
-    Args:
-        entries: Of the topic of pipelines.
-        newest_cut: Asked once per source; None: there is none. A log that cannot be read is skipped.
-        now_ms: The time, milliseconds since the epoch.
-        sources: Sources to be shown although no pipeline may read them.
+    The given sources are shown although no pipeline may read them. A log that cannot be read is skipped.
 
     Raises:
         TopicUnavailableError: Kafka is silent, so that asking for the next cut would take as long again.
@@ -244,11 +237,7 @@ _KEPT_BARRIERS = 3_600
 
 
 class BarrierReader:
-    """The newest barriers of a source: the first look reads the end of its cut log, others what is new.
-
-    Args:
-        log: The source's.
-    """
+    """The newest barriers of a source: the first look reads the end of its cut log, others what is new."""
 
     def __init__(self, log: CutLog) -> None:
         self._log = log

@@ -119,12 +119,6 @@ def check_not_a_source(pipeline: str, topology: Topology) -> None:
 def check_unread(pipeline: str, read: Collection[str], leases: Sequence[Lease], now_ms: int) -> None:
     """Refuses a pipeline whose outputs readers need, as far as that is known.
 
-    Args:
-        pipeline: The name with the revision.
-        read: The pipelines that readers were switched to.
-        leases: Of the cluster.
-        now_ms: The time, milliseconds since the epoch.
-
     Raises:
         InputError: They do; nothing was removed.
     """
@@ -158,13 +152,7 @@ def remove_pipeline(
 ) -> None:
     """Removes all that a pipeline has made, and its place in the picture; shows it and asks before.
 
-    Args:
-        settings: Say where it is.
-        log: The topic of pipelines.
-        pipeline: The name with the revision.
-        output: Where it is shown.
-        done: What is said at the end: that the pipeline was done so.
-        yes: Without asking. If nobody can be asked, nothing is removed.
+    At the end it says that the pipeline was `done` so. If nobody can be asked, nothing is removed.
 
     Raises:
         InputError: It runs, or somebody needs what it publishes; nothing was removed.
@@ -192,11 +180,7 @@ def remove_pipeline(
 def check_retirable(found: Mapping[int, KnownRun], number: int, now_ms: int, age: timedelta) -> KnownRun:
     """Returns the last run of a revision that another one has replaced.
 
-    Args:
-        found: The last run of each revision of the pipeline.
-        number: Of the revision.
-        now_ms: The time, milliseconds since the epoch.
-        age: The least time since its last run reported.
+    The age is the least time since the last run of the revision reported.
 
     Raises:
         InputError: None has, or it was heard of since; nothing was removed.
@@ -268,11 +252,6 @@ def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iter
 
     At the end of the block the pipeline is registered no more. If the block fails, or this process ends
     before, the name is free after a minute, and the pipeline is still known.
-
-    Args:
-        log: The topic of pipelines.
-        runs: All that are known of the pipeline.
-        now_ms: The time, milliseconds since the epoch.
 
     Raises:
         InputError: A run has begun.

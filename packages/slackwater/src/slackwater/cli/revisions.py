@@ -53,13 +53,7 @@ class RevisionPair:
 
 
 class Registered:
-    """The revisions of pipelines, and the chains that they are in, as they have registered themselves.
-
-    Args:
-        entries: Of the topic of pipelines.
-        now_ms: The time, milliseconds since the epoch.
-        is_one_database: Asked of two sources.
-    """
+    """The revisions of pipelines, and the chains that they are in, as they have registered themselves."""
 
     def __init__(
         self, entries: Iterable[PipelineEntry], now_ms: int, is_one_database: OneDatabase = lambda *_: False
@@ -181,9 +175,7 @@ def have_one_history(first: Iterable[End], second: Iterable[End]) -> bool:
     They are if a transaction is in both, with its number and its commit LSN, and no other one contradicts it:
     a copy of a database continues with the same numbers, and soon gives them to commits at other LSNs.
 
-    Args:
-        first: The newest transactions of a connector.
-        second: Those of another one; it may capture other tables.
+    The lists are the newest transactions of two connectors, which may capture different tables.
     """
     by_xid, by_lsn = _places(first)
     others_by_xid, others_by_lsn = _places(second)
@@ -199,11 +191,6 @@ def follow_one_database(kafka: KafkaSettings, first: str, second: str) -> bool:
     """Returns whether the newest transactions of two sources show that they follow one database.
 
     Also False if that is unknown: a transaction topic is missing, or they have none in common yet.
-
-    Args:
-        kafka: Where the topics of both are.
-        first: A source, by the prefix of its topics.
-        second: Another one.
 
     Raises:
         UnavailableError: Kafka does not answer.
@@ -231,11 +218,6 @@ def _places(ends: Iterable[End]) -> tuple[dict[int, int], dict[int, int]]:
 
 def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
     """Returns the revision that readers read, by where they are. Empty: they were never switched.
-
-    Args:
-        settings: Say where outputs are.
-        pipeline: The name without a revision.
-        kind: Of its outputs.
 
     Raises:
         CommandConfigError: Nothing says where the outputs are.
@@ -265,11 +247,6 @@ def _readers(settings: Settings, kind: str, pipeline: str) -> Iterator[Readers]:
 
 def readers_of(settings: Settings, topology: Topology, name: str) -> dict[str, str]:
     """Returns what readers of a pipeline read, by where they do, for all kinds of its outputs.
-
-    Args:
-        settings: Say where outputs are.
-        topology: Has the pipelines.
-        name: Of the pipeline, without a revision.
 
     Raises:
         CommandConfigError: Nothing says where the outputs are.
@@ -306,11 +283,7 @@ def revision_status(
 ) -> tuple[RevisionStatus, ...]:
     """Returns the revisions of a pipeline, by number.
 
-    Args:
-        earlier: A picture of some seconds before.
-        now: The picture.
-        name: Of the pipeline, without a revision.
-        read: See :func:`read_by`.
+    The earlier picture is of some seconds before; for the readers see :func:`read_by`.
 
     Raises:
         InputError: There is no such pipeline.
@@ -339,13 +312,7 @@ def revision_status(
 def time_to_catch_up(before_ms: int | None, behind_ms: int | None, elapsed_ms: int) -> int | None:
     """Returns in how many milliseconds a reader has caught up at its present rate.
 
-    Args:
-        before_ms: How far behind they were.
-        behind_ms: How far they are now.
-        elapsed_ms: The time in between.
-
-    Returns:
-        None: it is not known, or they do not come closer.
+    It was behind before, and is now, after a time. None: it is not known, or it does not come closer.
     """
     if before_ms is None or behind_ms is None or before_ms <= behind_ms:
         return None
@@ -363,13 +330,8 @@ def switch_readers(
 ) -> tuple[str, Switched]:
     """Switches readers to a revision; returns where they are, and what was done.
 
-    Args:
-        settings: Say where outputs are.
-        registration: Of the revision.
-        schema: Where views of readers of tables in PostgreSQL are; for these alone, and they need it.
-        accept_earlier: Also to a revision that is behind.
-        source: Whose commits all revisions have; None: there is no such source.
-        timeout: How long to wait.
+    Only readers of tables in PostgreSQL have views in a schema, and need it. `accept_earlier` allows a
+    revision that is behind. The source is the one whose commits all revisions have; None: there is none.
 
     Raises:
         CommandConfigError: Nothing says where the outputs are, or the schema.

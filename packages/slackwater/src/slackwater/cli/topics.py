@@ -23,10 +23,7 @@ def read_to_end(
 ) -> Iterator[Message]:
     """Yields every committed record that is in the topics now, in order within each partition.
 
-    Args:
-        kafka: The brokers.
-        topics: All of them have to exist.
-        newest: Only this many of the last offsets of each partition; None for everything.
+    All topics have to exist. With `newest`, only this many of the last offsets of each partition are read.
 
     Raises:
         UnavailableError: a topic is missing or cannot be read.
@@ -61,10 +58,6 @@ def known_topics(kafka: KafkaSettings) -> frozenset[str]:
 @contextmanager
 def explained(what: str, server: str = "Kafka") -> Iterator[None]:
     """Turns errors of Kafka's client into a command's.
-
-    Args:
-        what: What Kafka was asked.
-        server: Its name.
 
     Raises:
         UnavailableError: Kafka does not answer, or refuses.

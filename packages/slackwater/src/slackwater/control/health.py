@@ -262,10 +262,7 @@ def fault_of_run(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int)
 
     A run reports to Kafka, so its silence begins when Kafka is back.
 
-    Args:
-        pipeline: The pipeline with its newest run.
-        signs: What the sidecar of its source has last said; None: not known.
-        now_ms: The time, milliseconds since the epoch.
+    Without signs, nothing is known of the sidecar of its source.
     """
     where = f"pipeline {pipeline.name} on {pipeline.host} (process {pipeline.pid})"
     silent_ms = now_ms - pipeline.heard_ms

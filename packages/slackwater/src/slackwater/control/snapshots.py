@@ -132,12 +132,7 @@ def is_over(lease: Lease, now_ms: int) -> bool:
 
 
 def lease_standings(records: Iterable[LeaseRecord], now_ms: int) -> list[LeaseStanding]:
-    """Returns the state of each lease of a topic, in the order in which they end.
-
-    Args:
-        records: Of the topic of leases, in any order.
-        now_ms: The time, milliseconds since the epoch.
-    """
+    """Returns the state of each lease of a topic, in the order in which they end."""
     records = list(records)
     holds = {(each.lease, each.pipeline): each for each in records if isinstance(each, Hold)}
     leases = [each for each in records if isinstance(each, Lease)]

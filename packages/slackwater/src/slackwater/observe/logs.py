@@ -55,9 +55,7 @@ class _JsonFormatter(JsonFormatter):
 def configure_logging(settings: LogSection, secrets: Collection[str] = ()) -> None:
     """Sends records of the level and above to the file or, without one, to standard error. Idempotent.
 
-    Args:
-        settings: The level, and the file.
-        secrets: What is removed from every record, and from the errors with which a command ends.
+    The secrets are removed from every record, and from the errors with which a command ends.
     """
     global _secrets
     _secrets = frozenset(secrets)

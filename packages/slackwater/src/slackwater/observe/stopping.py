@@ -46,9 +46,6 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
     If the block raises an UnavailableError after the request, because a server is away, this is the requested
     end. If it has not ended eight seconds after the request, because a library waits for a server, the
     process exits with the code of the request. So the block has to survive a kill at any time.
-
-    Args:
-        what: The name of the program, for the log.
     """
     request = StopRequest()
     before = {number: signal.getsignal(number) for number in _SIGNALS}

@@ -44,9 +44,7 @@ Samples = Iterable[tuple[tuple[str, ...], float | Distribution]]
 def make_registry(metrics: Sequence[Metric], read: Callable[[Metric], Samples]) -> CollectorRegistry:
     """Returns a registry with the metrics of a list.
 
-    Args:
-        metrics: The list.
-        read: Returns the samples of a metric; called by any thread, at each request.
+    Samples are read by any thread, at each request.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_ListCollector(metrics, read))
@@ -83,9 +81,7 @@ def _family(metric: Metric, samples: Samples) -> Family:
 def sending_telemetry(settings: TelemetrySection, service: str) -> "Iterator[Telemetry | None]":
     """Yields what sends metrics and traces while the block lasts; None if none are to be sent.
 
-    Args:
-        settings: The address, and how much to send.
-        service: The sender: ``sidecar`` or ``run``.
+    The service is ``sidecar`` or ``run``.
 
     Raises:
         CommandConfigError: A certificate or key of the settings cannot be used.
@@ -102,10 +98,6 @@ def sending_telemetry(settings: TelemetrySection, service: str) -> "Iterator[Tel
 
 class Telemetry:
     """Sends metrics and traces in its own threads; if a collector is away, they are lost without other cost.
-
-    Args:
-        settings: The address, and how much to send.
-        service: The sender.
 
     Raises:
         CommandConfigError: A certificate or key of the settings cannot be used.

@@ -202,10 +202,7 @@ def refuse_shared_topics(plan: ConnectorPlan) -> None:
 def needs(plan: ConnectorPlan, facts: DatabaseFacts, password: str = HIDDEN) -> Iterator[Need]:
     """Yields what the connector needs, and how a database gets what it lacks.
 
-    Args:
-        plan: The connector.
-        facts: Of the database.
-        password: Of the user, if it has to be made.
+    The password is for a user that has to be made.
     """
     user, role = sql.Identifier(plan.user), f"user {plan.user}"
     if facts.wal_level == _LOGICAL:

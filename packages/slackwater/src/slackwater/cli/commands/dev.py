@@ -240,8 +240,7 @@ def _rows(status: "StackStatus") -> list[tuple[str, ...]]:
 def settings_text(values: Mapping[str, str]) -> str:
     """Returns the text of the settings file with which all commands find the servers.
 
-    Args:
-        values: By the path of the setting; those without a section first.
+    The values are by the path of the setting; those without a section come first.
     """
     lines, section = [FIRST_LINE], ""
     for path, value in values.items():

@@ -60,10 +60,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 def pipeline_files(name: str, source: str, version: str) -> Mapping[str, str]:
     """Returns the text of each file, by its path in the folder.
 
-    Args:
-        name: Of the pipeline and of its distribution.
-        source: The connector's ``topic.prefix``.
-        version: Of Slackwater, the oldest one that the package is for.
+    The version is the oldest one of Slackwater that the package is for.
 
     Raises:
         InputError: the name is not one that a distribution may have.

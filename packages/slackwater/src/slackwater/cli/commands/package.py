@@ -187,11 +187,7 @@ def write_archive(
 ) -> int:
     """Writes an archive; the same installation and pipeline give the same bytes. Returns its size.
 
-    Args:
-        target: The file, ``.tar.gz``.
-        folder: The pipeline's.
-        project: As which the pipeline is found by name; None: it is not packed.
-        distributions: What is packed with it.
+    Without a project, the pipeline is not packed.
 
     Raises:
         OSError: The file cannot be written, or something installed cannot be read.

@@ -112,11 +112,7 @@ def preview_lines(
 ) -> Iterator[str]:
     """Writes what transactions change in the views.
 
-    Args:
-        commits: Of the transactions.
-        events: The number of their change events.
-        documents: By view.
-        most: The number of documents of a view to write.
+    Of each view, at most this many documents are written.
     """
     newest = commits[-1]
     at = f"{from_epoch_ms(newest.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC"

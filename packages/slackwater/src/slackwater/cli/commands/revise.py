@@ -368,13 +368,6 @@ def follow_catch_up(
 ) -> None:
     """Waits until a revision of a pipeline has caught up, and says when that will be.
 
-    Args:
-        look: Returns the picture of this moment.
-        pipeline: The name without a revision.
-        revision: Which one is waited for.
-        output: Where progress is shown.
-        wait: Waits for this many seconds.
-
     Raises:
         InputError: There is no such pipeline, or the revision has failed.
     """

@@ -107,10 +107,7 @@ def plan_pass(source: str, log: CutLog, log_offset: int) -> Plan[PassDecision]:
 def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> Plan[SkipDecision]:
     """Determines which transactions a skip to a commit LSN would let through.
 
-    Args:
-        facts: Of the source.
-        to_lsn: The last commit that would pass.
-        refusal: The one in force, according to its cut log.
+    The refusal is the one in force, according to the cut log.
 
     Raises:
         InputError: it would skip nothing although the source is not refused, or more than was seen, or
@@ -167,10 +164,7 @@ def plan_timeline(
 ) -> Plan[TimelineDecision]:
     """Determines the timeline that would begin where LSNs went back.
 
-    Args:
-        facts: Of the source.
-        decided: What its cut log holds.
-        without_snapshot: Begin although no snapshot was seen behind that place.
+    It needs a snapshot behind that place, unless it begins without one.
 
     Raises:
         InputError: LSNs did not go back, it is decided already, or there is no snapshot.

@@ -127,13 +127,8 @@ def source_status(
 ) -> SourceStatus:
     """Returns what Redis has of the source, beside its pipelines; see :func:`status_lines`.
 
-    Args:
-        store: Where to ask.
-        source: Its name.
-        timeline: The least one to look at.
-        now_ms: The time, milliseconds since the epoch.
-        pipelines: Those that read the source; None: not known.
-        kafka_error: Why they could not be read; empty: they could, or were not asked for.
+    The timeline is the least one to look at. No pipelines: they are not known, and the error says why, if
+    Kafka was asked.
 
     Raises:
         MarkerStoreUnavailableError: the store is away.
@@ -192,11 +187,7 @@ def _pipelines(
 def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
     """Writes what Redis has of the source.
 
-    Args:
-        store: Where to ask.
-        source: Its name.
-        timeline: The least one to look at; a newer one that its sidecar follows wins.
-        now: The time.
+    The timeline is the least one to look at; a newer one that its sidecar follows wins.
 
     Raises:
         MarkerStoreUnavailableError: the store is away.

@@ -80,11 +80,6 @@ def _published(settings: Settings) -> Iterator[RegisteredView]:
 def topic_of(name: str, views: Sequence[RegisteredView], topics: Collection[str]) -> str:
     """Returns the topic of a view, or the name itself, if it is a topic's.
 
-    Args:
-        name: As it was given.
-        views: That pipelines publish.
-        topics: That the brokers have.
-
     Raises:
         InputError: the view is in several topics, or in none.
     """
@@ -106,10 +101,7 @@ def commit_lines(
 ) -> Iterator[str]:
     """Writes a commit.
 
-    Args:
-        commit: The commit.
-        changes: Key and document; no document: the key left the view.
-        as_json: As one JSON object.
+    A change without a document means that the key left the view.
     """
     if as_json:
         head = {

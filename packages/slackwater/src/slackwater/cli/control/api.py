@@ -213,9 +213,7 @@ class Routes:
 def control_routes(picture: ClusterPicture, *, has_tokens: bool) -> list[Route]:
     """Returns the routes, their description, and the page.
 
-    Args:
-        picture: Where answers come from.
-        has_tokens: Whether there are tokens, without which nobody decides.
+    Without tokens nobody decides.
     """
     routes = Routes(picture)
     described = msgspec.json.encode(openapi())
