@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater.cli import main, pipelines
-from slackwater.cli.commands.pipeline import pipeline_rows
-from slackwater.cli.removal import check_unread, taking_name
+from slackwater.cli.commands.pipeline import check_unread, pipeline_rows, taking_name
 from slackwater.control import holder_of, known_runs, make_topology
 from slackwater.protocol import (
     InputError,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli import main, removal
+from slackwater.cli import main
+from slackwater.cli.commands import pipeline as removal
 from slackwater.cli.revisions import switch_readers
 from slackwater.client import open_leases
 from slackwater.cuts import PipelineLog

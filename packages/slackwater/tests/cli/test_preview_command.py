@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from slackwater.cli.commands.preview import change_events, preview_lines
+from slackwater.cli.commands.tail import change_events, preview_lines
 from slackwater.client import Commit
 from slackwater.engine.payloads import Document
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from slackwater.cli.commands.pipeline import check_retirable, remove_pipeline
 from slackwater.cli.given_pipelines import open_outputs
 from slackwater.cli.pipelines import open_pipeline_log, read_registered, read_topology
-from slackwater.cli.removal import check_retirable, remove_pipeline
 from slackwater.cli.revisions import (
     Registered,
     RevisionPair,
