@@ -210,9 +210,7 @@ def test_sharing_says_what_one_pipeline_would_save(
 @pytest.fixture
 def redis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLACKWATER_REDIS_URL", "redis://h")
-    monkeypatch.setattr(
-        "slackwater.cli.commands.status.RedisMarkerStore.connect", lambda *_, **__: InMemoryMarkerStore()
-    )
+    monkeypatch.setattr("slackwater.cuts.RedisMarkerStore.connect", lambda *_, **__: InMemoryMarkerStore())
 
 
 @pytest.mark.usefixtures("redis")

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -10,9 +10,9 @@ from confluent_kafka import KafkaException, Message
 
 from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.envelope import End, decode_full_row, decode_transaction
-from slackwater.cli.pipelines import settled
+from slackwater.cli.pipelines import open_marker_store, settled
 from slackwater.cli.topics import explained
-from slackwater.command.invocation import ANSWERS_WITHIN, redis_settings
+from slackwater.command.invocation import ANSWERS_WITHIN
 from slackwater.control import PipelineNode, SourceSigns, make_topology, sidecar_absence
 from slackwater.cuts import (
     CutLog,
@@ -20,7 +20,6 @@ from slackwater.cuts import (
     MarkerStore,
     MarkerStoreUnavailableError,
     PipelineLog,
-    RedisMarkerStore,
     StoreFault,
     TopicUnavailableError,
     cuts_of,
@@ -164,23 +163,15 @@ _TAIL = 20
 _TAIL_OF_TRANSACTIONS = 500
 
 
-class KafkaProbe:
+class KafkaProbe(ExitStack):
     """Asks Kafka. Use it with ``with``; not thread-safe."""
 
     def __init__(self, kafka: KafkaSettings, is_data_topic: Callable[[str], bool]) -> None:
-        seconds = ANSWERS_WITHIN.total_seconds()
-        self._committed = TopicReader(kafka.client_config, seconds)
-        self._all = TopicReader(kafka.client_config, seconds, is_committed=False)
+        super().__init__()
+        config, seconds = kafka.client_config, ANSWERS_WITHIN.total_seconds()
+        self._committed = self.enter_context(TopicReader(config, seconds))
+        self._all = self.enter_context(TopicReader(config, seconds, is_committed=False))
         self._is_data_topic = is_data_topic
-
-    def __enter__(self) -> "KafkaProbe":
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Frees connections."""
-        self._committed.close()
-        self._all.close()
 
     def read_topics(self, facts: SourceFacts) -> None:
         """Learns where everything begins and ends now, and the last ENDs.
@@ -295,16 +286,17 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
     Raises:
         CommandConfigError: brokers or Redis were not given.
     """
-    redis = redis_settings(settings, "where the sidecar publishes")
+    opened_store = open_marker_store(settings, "where the sidecar publishes")
     from slackwater.cli.commands.sidecar import sidecar_settings  # the sidecar takes a while to import
     from slackwater_sidecar.reader import data_topics
 
     followed = sidecar_settings(settings, source)
     kafka, topics = followed.servers.kafka, followed.source_topics
-    store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
-    log = CutLog(source, kafka, timeout=ANSWERS_WITHIN)
-    pipelines = PipelineLog(kafka, timeout=ANSWERS_WITHIN)
-    try:
+    with (
+        opened_store as store,
+        closing(CutLog(source, kafka, timeout=ANSWERS_WITHIN)) as log,
+        closing(PipelineLog(kafka, timeout=ANSWERS_WITHIN)) as pipelines,
+    ):
         yield Sources(
             topics=topics,
             evidence=followed.evidence,
@@ -315,10 +307,6 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
             probe=lambda: KafkaProbe(kafka, data_topics(followed)),
             clock=SystemClock(),
         )
-    finally:
-        pipelines.close()
-        log.close()
-        store.close()
 
 
 def examine(sources: Sources) -> SourceFacts:

@@ -102,6 +102,12 @@ def read_signs(
             return
 
 
+def open_marker_store(settings: Settings, purpose: str) -> AbstractContextManager[RedisMarkerStore]:
+    """Connects with the Redis of the settings for the time of a block."""
+    redis = redis_settings(settings, purpose)
+    return closing(RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN))
+
+
 def signs_of_topology(
     settings: Settings, topology: Topology, before: Iterable[SourceSigns] = ()
 ) -> tuple[SourceSigns, ...]:
@@ -116,16 +122,10 @@ def signs_of_topology(
         return ()
     now_ms = epoch_ms(SystemClock().now())
     silent = {each.source for each in before if not each.redis_error and sidecar_absence(each, now_ms)}
-    redis = redis_settings(settings, "where sidecars report")
-    with closing(
-        RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
-    ) as store:
-        return tuple(read_signs(store, watched_sources(topology), silent))
-
-
-def watched_sources(topology: Topology) -> tuple[str, ...]:
-    """Returns the sources that need a sidecar: an output that nobody reads as a source needs none."""
-    return tuple(node.name for node in topology.sources if node.read_by or not node.written_by)
+    with open_marker_store(settings, "where sidecars report") as store:
+        # An output that nobody reads as a source needs no sidecar.
+        watched = [node.name for node in topology.sources if node.read_by or not node.written_by]
+        return tuple(read_signs(store, watched, silent))
 
 
 def cause_lines(causes: Iterable[DelayCause]) -> Iterator[str]:

@@ -54,12 +54,8 @@ def run_command(
     except BrokenPipeError:
         return _without_reader()
     except Exception as error:  # noqa: BLE001 - the process boundary
-        return _report(_named(error, extras), is_debug="--debug" in arguments or is_debug_set())
-
-
-def is_debug_set() -> bool:
-    """Returns whether SLACKWATER_DEBUG asks for tracebacks."""
-    return os.environ.get("SLACKWATER_DEBUG", "").lower() not in ("", "0", "false", "no")
+        is_set = os.environ.get("SLACKWATER_DEBUG", "").lower() not in ("", "0", "false", "no")
+        return _report(_named(error, extras), is_debug=is_set or "--debug" in arguments)
 
 
 def _named(error: Exception, extras: Mapping[str, str]) -> Exception:

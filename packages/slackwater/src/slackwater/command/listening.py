@@ -9,7 +9,7 @@ import ssl
 import threading
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -96,10 +96,8 @@ def serving(http: HttpSettings | None, routes: "Callable[[], Sequence[Route]]") 
 
     server = HttpServer(routes(), http)
     server.start()
-    try:
+    with closing(server):
         yield server.address
-    finally:
-        server.close()
 
 
 def is_loopback(host: str) -> bool:

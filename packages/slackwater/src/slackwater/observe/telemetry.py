@@ -8,7 +8,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -89,11 +89,8 @@ def sending_telemetry(settings: TelemetrySection, service: str) -> "Iterator[Tel
     if settings.otlp is None:
         yield None
         return
-    telemetry = Telemetry(settings, service)
-    try:
+    with closing(Telemetry(settings, service)) as telemetry:
         yield telemetry
-    finally:
-        telemetry.close()
 
 
 class Telemetry:

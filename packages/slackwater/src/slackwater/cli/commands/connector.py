@@ -189,16 +189,6 @@ def captured_findings(connection: Database, plan: ConnectorPlan) -> Iterator[Fin
             yield Finding(f"table {table.name}", Verdict.PROBLEM, fault.text, fault.hint)
 
 
-def refuse_shared_topics(plan: ConnectorPlan) -> None:
-    """Refuses a plan whose tables would not have topics of their own.
-
-    Raises:
-        InputError: Names the first one.
-    """
-    for fault in shared_topics(SourceTopics(plan.source), plan.tables):
-        raise InputError(f"table {fault.table}: {fault.text}", fault.hint)
-
-
 def needs(plan: ConnectorPlan, facts: DatabaseFacts, password: str = HIDDEN) -> Iterator[Need]:
     """Yields what the connector needs, and how a database gets what it lacks.
 
@@ -494,5 +484,6 @@ def _plan(
         partitions=partitions,
         replication_factor=settings.kafka.replication_factor,
     )
-    refuse_shared_topics(plan)
+    for fault in shared_topics(SourceTopics(plan.source), plan.tables):
+        raise InputError(f"table {fault.table}: {fault.text}", fault.hint)
     return plan

@@ -90,16 +90,12 @@ def package(pipeline: str, target: Path, extras: tuple[str, ...]) -> None:
         output.line(
             f"{folder} has no pyproject.toml; drivers that run from the archive have to bring it along"
         )
+    script = Path(sysconfig.get_path("scripts"), "slackwater-run.py")
     output.line(
         f"next: spark-submit --archives {target}#{ENVIRONMENT} "
         f"--conf spark.pyspark.python=./{ENVIRONMENT}/{PYTHON} "
-        f"--conf spark.pyspark.driver.python={sys.executable} {_script()} {pipeline} ..."
+        f"--conf spark.pyspark.driver.python={sys.executable} {script} {pipeline} ..."
     )
-
-
-def _script() -> Path:
-    """Returns where ``slackwater-run.py`` is installed."""
-    return Path(sysconfig.get_path("scripts"), "slackwater-run.py")
 
 
 PYTHON: Final = "bin/python"

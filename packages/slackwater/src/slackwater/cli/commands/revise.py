@@ -25,7 +25,6 @@ from slackwater.cli.revisions import (
 )
 from slackwater.client import (
     ComparedView,
-    Difference,
     DocumentComparison,
     OfOneSource,
     PipelineOutput,
@@ -468,15 +467,15 @@ def _sides(
 
 def comparison_json(pair: RevisionPair, found: Compared) -> str:
     """Writes a comparison as one object; documents of examples are texts."""
-    views = {view: _view_json(at, each) for view, (at, each) in found.items()}
-    is_equal = all(each.is_equal for _, each in found.values())
-    head = {
+    answer = {
         "old": pair.old.pipeline,
         "new": pair.new.pipeline,
         "source": pair.first_source,
-        "is_equal": is_equal,
+        "is_equal": all(each.is_equal for _, each in found.values()),
+        "views_of_one": list(pair.views_of_one),
+        "views": {view: _view_json(at, each) for view, (at, each) in found.items()},
     }
-    return json.dumps({**head, "views_of_one": list(pair.views_of_one), "views": views})
+    return json.dumps(answer)
 
 
 def _view_json(at: CommitPosition, found: DocumentComparison) -> dict[str, Any]:
@@ -511,12 +510,8 @@ def show_comparison(output: Output, pair: RevisionPair, found: Compared) -> None
         columns = ", ".join(f"{name} {count:,}" for name, count in each.columns.items())
         output.line(f"{view}: documents that differ by column: {columns}" if columns else f"{view}:")
         for example in each.examples:
-            _show_example(output, old, new, example)
-
-
-def _show_example(output: Output, old: str, new: str, example: Difference) -> None:
-    sides = ((old, _text(example.old)), (new, _text(example.new)))
-    output.table([("", name, text[:_SHOWN]) for name, text in sides if text is not None])
+            sides = ((old, _text(example.old)), (new, _text(example.new)))
+            output.table([("", name, text[:_SHOWN]) for name, text in sides if text is not None])
 
 
 def _text(document: bytes | None) -> str | None:

@@ -68,12 +68,12 @@ def state(
     output = Output()
     target = _target(ctx, place)
     wanted = None if key is None else target.key(key)
-    plan = target.plan if wanted is None else target.known_plan()
-    store = target.checkpoint.store
+    plan, store = target.plan, target.checkpoint.store
     found = find_state(store)
-    if wanted is not None and plan is not None:
-        rows = kept_rows(store, found, plan, wanted, buckets=target.known_buckets())
-        output.report(keys_json(rows), key_lines(rows), as_json=as_json)
+    if wanted is not None:
+        rows = target.kept_rows(found, wanted)
+        facts = [{"stage": each.stage, "bucket": each.bucket, "kept": dict(each.rows)} for each in rows]
+        output.report(json.dumps(facts, indent=2, default=str), key_lines(rows), as_json=as_json)
         return
     report = StateReport(
         checkpoint=store.address,
@@ -110,26 +110,18 @@ class _Target:
     plan: EnginePlan | None
     """None if only the checkpoint was named."""
 
-    def known_buckets(self) -> int:
-        """Returns how many buckets each stage has.
+    def kept_rows(self, found: FoundState, key: Mapping[str, Any]) -> list[KeptRows]:
+        """Returns what the stages keep under a key.
 
         Raises:
-            InputError: Nobody has said.
-        """
-        if self.buckets is None:
-            raise self._error("its number of buckets has not been recorded yet", "run the pipeline once")
-        return self.buckets
-
-    def known_plan(self) -> EnginePlan:
-        """Returns the plan that says what the rows mean.
-
-        Raises:
-            InputError: Only the checkpoint was named.
+            InputError: Only the checkpoint was named, or nobody has said how many buckets each stage has.
         """
         if self.plan is None:
             problem = "only the pipeline's views define what its rows mean"
             raise self._error(problem, "specify the pipeline's folder, and the checkpoint with --checkpoint")
-        return self.plan
+        if self.buckets is None:
+            raise self._error("its number of buckets has not been recorded yet", "run the pipeline once")
+        return kept_rows(self.checkpoint.store, found, self.plan, key, buckets=self.buckets)
 
     def key(self, text: str) -> Mapping[str, Any]:
         """Reads a key as a person writes it.
@@ -304,12 +296,6 @@ def key_lines(found: Sequence[KeptRows]) -> list[str]:
             lines.append(f"  {kind}")
             lines += [f"    {json.dumps(row, ensure_ascii=False, default=str)}" for row in rows]
     return lines
-
-
-def keys_json(found: Sequence[KeptRows]) -> str:
-    """Writes the same for tools."""
-    facts = [{"stage": each.stage, "bucket": each.bucket, "kept": dict(each.rows)} for each in found]
-    return json.dumps(facts, indent=2, default=str)
 
 
 def size(count: int) -> str:

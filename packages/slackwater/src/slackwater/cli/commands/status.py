@@ -10,10 +10,14 @@ import msgspec
 from slackwater.cdc.connector import unknown_properties
 from slackwater.cli.diagnosis import Finding, diagnose
 from slackwater.cli.examination import SourceFacts, examine, open_sources
-from slackwater.cli.pipelines import cause_lines, pipeline_table, read_topology, reported_status
+from slackwater.cli.pipelines import (
+    cause_lines,
+    open_marker_store,
+    pipeline_table,
+    read_topology,
+    reported_status,
+)
 from slackwater.command.invocation import (
-    ANSWERS_WITHIN,
-    redis_settings,
     required,
     setting,
     sources_of,
@@ -28,7 +32,7 @@ from slackwater.control import (
     fault_of_run,
     faults_of_source,
 )
-from slackwater.cuts import FrontierState, FrontierStatus, MarkerStore, RedisMarkerStore
+from slackwater.cuts import FrontierState, FrontierStatus, MarkerStore
 from slackwater.protocol import (
     Cut,
     OpenTransaction,
@@ -70,16 +74,12 @@ def status(ctx: click.Context, as_json: bool) -> None:
     """
     settings = start_command(ctx)
     source = required(settings.source, "source", "which source to show")
-    redis = redis_settings(settings, "where the sidecar publishes")
-    store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
     now, output = SystemClock().now(), Output()
-    try:
+    with open_marker_store(settings, "where the sidecar publishes") as store:
         is_known = (reported_status(store, source) or store.newest(source, settings.timeline)) is not None
         pipelines, problem = _pipelines(settings, source, is_known=is_known)
         found = source_status(store, source, settings.timeline, epoch_ms(now), pipelines, problem)
         lines = [] if as_json else status_lines(store, source, settings.timeline, now)
-    finally:
-        store.close()
     if as_json:
         output.line(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:

@@ -16,7 +16,6 @@ from slackwater.cli.pipelines import (
 from slackwater.command.invocation import setting, start_command
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import (
-    ComponentDelay,
     ComponentKind,
     Delays,
     PipelineNode,
@@ -76,7 +75,7 @@ def topology_dot(topology: Topology) -> str:
 
     Tables and outputs are nodes named by their topics, so that chained pipelines are connected.
     """
-    return "\n".join(["digraph slackwater {", *map(_indented, _dot_lines(topology)), "}", ""])
+    return "\n".join(["digraph slackwater {", *(f"  {line}" for line in _dot_lines(topology)), "}", ""])
 
 
 def _dot_lines(topology: Topology) -> Iterator[str]:
@@ -93,7 +92,7 @@ def _source_lines(source: SourceNode) -> Iterator[str]:
     yield f"subgraph {_quoted(f'cluster source {source.name}')} {{"
     yield f"  label={_quoted(f'source {source.name}')}"
     for table, topic in source.tables.items():
-        yield f"  {_topic('kafka', topic)} [label={_quoted(table)}, shape=cylinder]"
+        yield f"  {_node('kafka', topic)} [label={_quoted(table)}, shape=cylinder]"
     yield "}"
 
 
@@ -106,43 +105,30 @@ def _pipeline_lines(pipeline: PipelineNode) -> Iterator[str]:
     yield f"  color={colour}"
     for stage in pipeline.stages:
         keyed = f"stage {stage.number}\nby {', '.join(stage.key) or 'nothing'}"
-        yield f"  {_stage(name, stage.number)} [label={_quoted(keyed)}]"
+        yield f"  {_node(name, 'stage', stage.number)} [label={_quoted(keyed)}]"
     for view in pipeline.views:
-        yield f"  {_view(name, view.name)} [label={_quoted(view.name)}, shape=ellipse]"
+        yield f"  {_node(name, 'view', view.name)} [label={_quoted(view.name)}, shape=ellipse]"
     yield "}"
     for stage in pipeline.stages:
-        for table in stage.tables:
-            yield f"{_topic('kafka', pipeline.tables.get(table, table))} -> {_stage(name, stage.number)}"
-        for earlier in stage.stages:
-            yield f"{_stage(name, earlier)} -> {_stage(name, stage.number)}"
+        tables = (_node("kafka", pipeline.tables.get(table, table)) for table in stage.tables)
+        for taken in (*tables, *(_node(name, "stage", earlier) for earlier in stage.stages)):
+            yield f"{taken} -> {_node(name, 'stage', stage.number)}"
     for view in pipeline.views:
         if view.stages:
-            yield f"{_stage(name, view.stages[-1])} -> {_view(name, view.name)}"
-        output = _topic(view.kind, view.output)
+            yield f"{_node(name, 'stage', view.stages[-1])} -> {_node(name, 'view', view.name)}"
+        output = _node(view.kind, view.output)
         if not view.output_source:
             yield f"{output} [label={_quoted(f'{view.kind} {view.output}')}]"
-        yield f"{_view(name, view.name)} -> {output}"
+        yield f"{_node(name, 'view', view.name)} -> {output}"
 
 
-def _topic(kind: str, name: str) -> str:
-    return _quoted(f"{kind} {name}")
-
-
-def _stage(pipeline: str, number: int) -> str:
-    return _quoted(f"{pipeline} stage {number}")
-
-
-def _view(pipeline: str, view: str) -> str:
-    return _quoted(f"{pipeline} view {view}")
+def _node(*parts: object) -> str:
+    return _quoted(" ".join(map(str, parts)))
 
 
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
-
-
-def _indented(line: str) -> str:
-    return f"  {line}"
 
 
 @click.command()
@@ -185,39 +171,24 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
 
 def delay_lines(delays: Delays) -> list[str]:
     """Writes who is late, and what every view waits for."""
-    lines = list(_cause_lines(delays))
+    lines = [*([] if delays.causes else ["no view is late"]), *cause_lines(delays.causes), ""]
     if not delays.views:
         known = lines if delays.causes else []
         return [*known, "no pipeline has registered yet; `slackwater run` registers its pipeline"]
     rows = [("view", "delay", "of which")]
     for view in delays.views:
-        components = " + ".join(_component(component) for component in view.components)
-        rows.append(
-            (f"{view.pipeline}/{view.view}", _seconds(view.delay_ms), f"source {view.source}: {components}")
+        parts = (
+            f"{'sidecar of ' if each.kind is ComponentKind.SIDECAR else ''}{each.name} "
+            f"{_seconds(each.delay_ms)}"
+            for each in view.components
         )
+        text = f"source {view.source}: {' + '.join(parts)}"
+        rows.append((f"{view.pipeline}/{view.view}", _seconds(view.delay_ms), text))
     arrivals = [("newest commit", "age", "connector", "sidecar")]
-    arrivals += [
-        (
-            f"source {each.source}",
-            _seconds(each.age_ms),
-            _seconds(each.connector_ms),
-            _seconds(each.sidecar_ms),
-        )
-        for each in delays.arrivals
-    ]
+    for arrival in delays.arrivals:
+        connector, sidecar = _seconds(arrival.connector_ms), _seconds(arrival.sidecar_ms)
+        arrivals.append((f"source {arrival.source}", _seconds(arrival.age_ms), connector, sidecar))
     return [*lines, *aligned(rows), "", *(aligned(arrivals) if delays.arrivals else ())]
-
-
-def _cause_lines(delays: Delays) -> Iterator[str]:
-    if not delays.causes:
-        yield "no view is late"
-    yield from cause_lines(delays.causes)
-    yield ""
-
-
-def _component(component: ComponentDelay) -> str:
-    name = f"sidecar of {component.name}" if component.kind is ComponentKind.SIDECAR else component.name
-    return f"{name} {_seconds(component.delay_ms)}"
 
 
 def _seconds(milliseconds: int | None) -> str:

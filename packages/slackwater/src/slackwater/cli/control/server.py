@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
@@ -91,12 +91,9 @@ def control_plane(settings: Settings) -> Iterator[ControlPlane | None]:
     if settings.control.listen is None:
         yield None
         return
-    plane = ControlPlane(settings)
-    plane.start()
-    try:
+    with closing(ControlPlane(settings)) as plane:
+        plane.start()
         yield plane
-    finally:
-        plane.close()
 
 
 def control_settings(control: ControlSection) -> HttpSettings:
