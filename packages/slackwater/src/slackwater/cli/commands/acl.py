@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import update_wrapper
 
 import click
 import orjson
@@ -48,6 +49,25 @@ _printed = options(
     ),
 )
 """The options of what every role prints."""
+
+
+def _role(rights_of: Callable[..., Sequence[Right]]) -> Callable[..., None]:
+    """Makes the function of a command of what returns the rights for its settings and options."""
+
+    def show(ctx: click.Context, user: str, form: str, **given: object) -> None:
+        settings = start_command(ctx)
+        rights = rights_of(settings, **given)
+        if form == "json":
+            click.echo(orjson.dumps(rights, option=orjson.OPT_INDENT_2))
+        elif form == "strimzi":
+            click.echo(orjson.dumps(strimzi_user(user, rights), option=orjson.OPT_INDENT_2))
+        else:
+            for line in acl_commands(user, rights, settings.kafka.bootstrap or _BROKERS):
+                click.echo(line)
+
+    return _printed(update_wrapper(click.pass_context(show), rights_of))
+
+
 _SOURCE = setting("source", "The connector's topic.prefix.")
 
 
@@ -67,24 +87,22 @@ def acl() -> None:
 
 
 @acl.command()
-@_printed
+@_role
 @_SOURCE
-@click.pass_context
-def sidecar(ctx: click.Context, user: str, form: str) -> None:
+def sidecar(settings: Settings) -> list[Right]:
     """Print what a sidecar needs: of all tables of its source, or of those that sidecar.tables names.
 
     \b
     Example:
       slackwater acl sidecar --source inv --user sidecar-inv
     """
-    _print_of_sources(start_command(ctx), user, sidecar_rights, form)
+    return _of_sources(settings, sidecar_rights)
 
 
 @acl.command()
-@_printed
+@_role
 @click.argument("folder", metavar="DIR")
-@click.pass_context
-def pipeline(ctx: click.Context, folder: str, user: str, form: str) -> None:
+def pipeline(_: Settings, folder: str) -> Sequence[Right]:
     """Print what the runs of the pipeline in DIR need.
 
     \b
@@ -95,12 +113,11 @@ def pipeline(ctx: click.Context, folder: str, user: str, form: str) -> None:
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.rights import rights_of
 
-    settings = start_command(ctx)
-    _print(settings, user, rights_of(load_pipeline(pipeline_folder(folder))), form)
+    return rights_of(load_pipeline(pipeline_folder(folder)))
 
 
 @acl.command()
-@_printed
+@_role
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="An output; repeat.")
 @click.option(
     "--commits",
@@ -120,9 +137,8 @@ def pipeline(ctx: click.Context, folder: str, user: str, form: str) -> None:
 )
 @click.option("--lease", is_flag=True, help="Leases are taken; with compacted topics also give --earlier.")
 @click.option("--switched", metavar="NAME", help="Switches between revisions of this pipeline are followed.")
-@click.pass_context
 def reader(  # noqa: PLR0913 - click hands over each option by its name
-    ctx: click.Context,
+    settings: Settings,
     topics: tuple[str, ...],
     commits: tuple[str, ...],
     source: str | None,
@@ -133,9 +149,7 @@ def reader(  # noqa: PLR0913 - click hands over each option by its name
     earlier: bool,
     lease: bool,
     switched: str | None,
-    user: str,
-    form: str,
-) -> None:
+) -> list[Right]:
     """Print what a service needs that reads outputs, or whole transactions of a connector's own topics.
 
     Members of a consumer group need --group. A service that follows switches between revisions needs the
@@ -149,7 +163,6 @@ def reader(  # noqa: PLR0913 - click hands over each option by its name
       slackwater acl reader --source inv --table inventory.orders --group audit --user audit
       slackwater acl reader --topic orders_with_lines --pipeline orders --user reports
     """
-    settings = start_command(ctx)
     _check_reader(topics, source, tables, group, pipelines)
     logs = commits or tuple(map(commit_topic, topics[:1]))
     if source is not None:
@@ -159,9 +172,7 @@ def reader(  # noqa: PLR0913 - click hands over each option by its name
         found = consumer_rights((*topics, *logs), group, is_by_unit=by_unit)
     else:
         found = reader_rights(topics, logs, pipelines, reads_earlier=earlier, takes_leases=lease)
-    if switched is not None:
-        found += switched_rights(switched)
-    _print(settings, user, found, form)
+    return found + ([] if switched is None else switched_rights(switched))
 
 
 def _check_reader(
@@ -177,7 +188,7 @@ def _check_reader(
 
 
 @acl.command()
-@_printed
+@_role
 @click.argument("way", type=click.Choice([each.value for each in SendingWay]))
 @click.option(
     "--topic", "topics", multiple=True, required=True, metavar="TOPIC", help="A destination; repeat."
@@ -186,18 +197,15 @@ def _check_reader(
 @click.option("--pool", "is_pool", is_flag=True, help="It is the name of a SenderPool of such senders.")
 @click.option("--source", metavar="NAME", help="With capture: the connector's topic.prefix.")
 @click.option("--table", metavar="SCHEMA.TABLE", help="With capture: the outbox.")
-@click.pass_context
-def sender(  # noqa: PLR0913 - click hands over each option by its name
-    ctx: click.Context,
+def sender(
+    settings: Settings,
     way: str,
     topics: tuple[str, ...],
     name: str | None,
     is_pool: bool,
     source: str | None,
     table: str | None,
-    user: str,
-    form: str,
-) -> None:
+) -> list[Right]:
     """Print what a service needs that sends messages with its database transactions, or its relay.
 
     \b
@@ -214,7 +222,6 @@ def sender(  # noqa: PLR0913 - click hands over each option by its name
       slackwater acl sender saved --topic paid --name shop-1 --pool --user shop
       slackwater acl sender capture --topic paid --name shop-relay --source inv --table public.outbox --user r
     """
-    settings = start_command(ctx)
     used = SendingWay(way)
     if name is None and used is not SendingWay.POLLING:
         raise CommandConfigError("no --name was given", "give the name of the sender or relay")
@@ -225,27 +232,24 @@ def sender(  # noqa: PLR0913 - click hands over each option by its name
         if source is None or table is None:
             raise CommandConfigError("the captured outbox was not given", "give --source and --table")
         captured = [_topics_of(settings, source).data(table_name(table)), cut_log_topic(source)]
-    _print(settings, user, sender_rights(used, topics, name or "", captured, is_pool=is_pool), form)
+    return sender_rights(used, topics, name or "", captured, is_pool=is_pool)
 
 
 @acl.command()
-@_printed
+@_role
 @click.option(
     "--topic", "topics", multiple=True, required=True, metavar="TOPIC", help="What is read; repeat."
 )
 @click.option("--group", metavar="NAME", help="Consumer group; without, the topics are audited.")
 @click.option("--output", "outputs", multiple=True, metavar="TOPIC", help="What a processor writes; repeat.")
 @click.option("--id", "own_id", metavar="ID", help="The transactional id of a processor.")
-@click.pass_context
 def receiver(
-    ctx: click.Context,
+    settings: Settings,
     topics: tuple[str, ...],
     group: str | None,
     outputs: tuple[str, ...],
     own_id: str | None,
-    user: str,
-    form: str,
-) -> None:
+) -> list[Right]:
     """Print what a service needs that receives messages: receivers, listeners, processors, audits.
 
     A processor that writes messages within Kafka (TransactionalProcessor) also needs --output and --id.
@@ -257,65 +261,57 @@ def receiver(
       slackwater acl receiver --topic paid --group enrich --output enriched --id enrich-1 --user enrich
       slackwater acl receiver --topic paid --user audit
     """
-    settings = start_command(ctx)
     if bool(outputs) != (own_id is not None) or (outputs and group is None):
         hint = "a processor needs --group, --output and --id; others need neither --output nor --id"
         raise CommandConfigError("the options of a processor are not complete", hint)
     if group is None:
-        found = audit_rights(topics)
-    elif own_id is None:
-        found = consumer_rights(topics, group)
-    else:
-        found = processor_rights(topics, outputs, group, own_id)
-    _print(settings, user, found, form)
+        return audit_rights(topics)
+    if own_id is None:
+        return consumer_rights(topics, group)
+    return processor_rights(topics, outputs, group, own_id)
 
 
 @acl.command()
-@_printed
+@_role
 @click.argument("source", metavar="NAME")
 @click.option("--group", metavar="NAME", help="Consumer group whose positions are stored in transactions.")
-@click.pass_context
-def producer(ctx: click.Context, source: str, group: str | None, user: str, form: str) -> None:
+def producer(_: Settings, source: str, group: str | None) -> list[Right]:
     """Print what a service needs that writes transactions of its own as the source NAME.
 
     \b
     Example:
       slackwater acl producer billing --user billing
     """
-    _print(start_command(ctx), user, producer_rights(source, group), form)
+    return producer_rights(source, group)
 
 
 @acl.command()
-@_printed
+@_role
 @_SOURCE
-@click.pass_context
-def viewer(ctx: click.Context, user: str, form: str) -> None:
+def viewer(settings: Settings) -> list[Right]:
     """Print the rights of the control plane, and of users of topology, status, delay and doctor.
 
     \b
     Example:
       slackwater acl viewer --source inv --user control-plane
     """
-    _print_of_sources(start_command(ctx), user, viewer_rights, form)
+    return _of_sources(settings, viewer_rights)
 
 
 @acl.command()
-@_printed
+@_role
 @_SOURCE
 @click.option("--switches", metavar="NAME", help="Readers of this pipeline are switched between revisions.")
 @click.option(
     "--pipeline", "revisions", multiple=True, metavar="NAME", help="A revision of --switches; repeat."
 )
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="An output of a revision; repeat.")
-@click.pass_context
 def operator(
-    ctx: click.Context,
+    settings: Settings,
     switches: str | None,
     revisions: tuple[str, ...],
     topics: tuple[str, ...],
-    user: str,
-    form: str,
-) -> None:
+) -> list[Right]:
     """Print what an operator needs: to look, and to decide about sources, leases and pipelines.
 
     With --switches also what `slackwater revise switch` needs where the outputs are topics.
@@ -329,7 +325,7 @@ def operator(
     if (switches is not None) != bool(revisions and topics):
         raise CommandConfigError("the options of switches are not complete", "give all of them, or none")
     found = [] if switches is None else switching_rights(switches, revisions, topics)
-    _print_of_sources(start_command(ctx), user, operator_rights, form, found)
+    return _of_sources(settings, operator_rights, found)
 
 
 def _topics_of(settings: Settings, source: str) -> SourceTopics:
@@ -343,28 +339,16 @@ def _with_brokers(settings: Settings) -> Settings:
     return replace(settings, kafka=replace(settings.kafka, bootstrap=_BROKERS))
 
 
-def _print_of_sources(
+def _of_sources(
     settings: Settings,
-    user: str,
     rights_of: Callable[[SourceTopics, Iterable[str] | None], list[Right]],
-    form: str,
     more: Iterable[Right] = (),
-) -> None:
+) -> list[Right]:
     found = set(more)
     for source in sources_of(settings):
         own = sidecar_settings(_with_brokers(settings), source)
         found.update(rights_of(own.source_topics, own.tables))
-    _print(settings, user, sorted(found), form)
-
-
-def _print(settings: Settings, user: str, rights: Sequence[Right], form: str) -> None:
-    if form == "json":
-        click.echo(orjson.dumps(rights, option=orjson.OPT_INDENT_2))
-    elif form == "strimzi":
-        click.echo(orjson.dumps(strimzi_user(user, rights), option=orjson.OPT_INDENT_2))
-    else:
-        for line in acl_commands(user, rights, settings.kafka.bootstrap or _BROKERS):
-            click.echo(line)
+    return sorted(found)
 
 
 @click.command()
