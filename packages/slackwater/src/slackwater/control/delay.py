@@ -8,6 +8,7 @@ nothing.
 """
 
 from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -88,6 +89,7 @@ def measure_delays(topology: Topology, signs: Iterable[SourceSigns] = ()) -> Del
     """
     graph = _Graph(topology, known := tuple(signs))
     views = sorted(graph.views(), key=lambda view: (view.delay_ms is None, -(view.delay_ms or 0)))
+    causes = sorted(graph.causes(views), key=lambda each: (each.delay_ms is not None, -(each.delay_ms or 0)))
     return Delays(
         made_ms=topology.made_ms,
         arrivals=tuple(
@@ -96,7 +98,7 @@ def measure_delays(topology: Topology, signs: Iterable[SourceSigns] = ()) -> Del
             if source.cut is not None and not source.written_by
         ),
         views=tuple(views),
-        causes=tuple(sorted(graph.causes(views), key=_urgency)),
+        causes=tuple(causes),
         signs=known,
     )
 
@@ -109,10 +111,6 @@ def _arrival(source: str, cut: SourceCut, made_ms: int) -> Arrival:
         connector_ms=None if ended_ms is None else max(0, ended_ms - cut.commit_ts_ms),
         sidecar_ms=None if ended_ms is None or written_ms is None else max(0, written_ms - ended_ms),
     )
-
-
-def _urgency(cause: DelayCause) -> tuple[bool, int]:
-    return cause.delay_ms is not None, -(cause.delay_ms or 0)
 
 
 class _Graph:
@@ -143,46 +141,36 @@ class _Graph:
         yield from faults
         waiting = {view for cause in faults for view in cause.views}
         broken = {cause.name for cause in faults}
-        behind: dict[tuple[ComponentKind, str], list[str]] = {}
-        components: dict[tuple[ComponentKind, str], ComponentDelay] = {}
         yield from (late for late in self._late_arrivals(views) if late.name not in broken)
+        behind: dict[ComponentDelay, list[ViewDelay]] = {}
         for view in views:
-            if f"{view.pipeline}/{view.view}" in waiting:
-                continue
-            for component in view.components:
-                behind.setdefault((component.kind, component.name), []).append(f"{view.pipeline}/{view.view}")
-                components[component.kind, component.name] = component
-        for (kind, name), late in behind.items():
-            component = components[kind, name]
-            why = (
-                self._fault_of_pipeline(name, component)
-                if kind is ComponentKind.PIPELINE
-                else self._fault_of_sidecar(component)
-            )
+            for component in () if waiting.issuperset(_names([view])) else view.components:
+                behind.setdefault(component, []).append(view)
+        for component, late in behind.items():
+            is_pipeline = component.kind is ComponentKind.PIPELINE
+            why = self._fault_of_pipeline(component) if is_pipeline else self._fault_of_sidecar(component)
             if why is not None:
                 evidence, advice = why
                 yield DelayCause(
-                    kind=kind,
-                    name=name,
+                    kind=component.kind,
+                    name=component.name,
                     delay_ms=component.delay_ms,
                     evidence=evidence,
                     advice=advice,
-                    views=tuple(late),
+                    views=_names(late),
                 )
 
     def _faults(self, views: list[ViewDelay]) -> Iterator[DelayCause]:
         """Yields what has stopped, whether views are delayed by now or not."""
         for signs in self._signs:
-            made_of = tuple(
-                f"{view.pipeline}/{view.view}" for view in views if self._needs(view, signs.source)
-            )
+            made_of = _names(view for view in views if self._needs(view, signs.source))
             for cause in faults_of_source(signs, self._made_ms):
                 yield replace(cause, views=made_of)
+        signs_of = {signs.source: signs for signs in self._signs}
         for pipeline in self._pipelines.values():
-            signs_of = {signs.source: signs for signs in self._signs}
             found = fault_of_run(pipeline, signs_of.get(pipeline.source), self._made_ms)
             if found is not None:
-                behind = tuple(f"{v.pipeline}/{v.view}" for v in views if self._needs(v, pipeline.name))
+                behind = _names(view for view in views if self._needs(view, pipeline.name))
                 delay_ms = self._behind(pipeline, self._sources.get(pipeline.source))
                 yield replace(found, delay_ms=delay_ms, views=behind)
 
@@ -195,7 +183,7 @@ class _Graph:
         for source in self._sources.values():
             if source.cut is None or source.written_by or self._is_over(source.cut):
                 continue
-            made_of = tuple(f"{view.pipeline}/{view.view}" for view in views if view.source == source.name)
+            made_of = _names(view for view in views if view.source == source.name)
             arrival = _arrival(source.name, source.cut, self._made_ms)
             for kind, delay_ms in (
                 (ComponentKind.CONNECTOR, arrival.connector_ms),
@@ -249,9 +237,9 @@ class _Graph:
             return None
         return max(0, source.cut.commit_ts_ms - pipeline.batch.commit_ts_ms)
 
-    def _fault_of_pipeline(self, name: str, component: ComponentDelay) -> tuple[str, str] | None:
-        pipeline = self._pipelines[name]
-        where = f"pipeline {name} on {pipeline.host} (process {pipeline.pid})"
+    def _fault_of_pipeline(self, component: ComponentDelay) -> tuple[str, str] | None:
+        pipeline = self._pipelines[component.name]
+        where = f"pipeline {pipeline.name} on {pipeline.host} (process {pipeline.pid})"
         if pipeline.state is PipelineState.LEFT:
             return (f"{where} was stopped", "start it again") if component.delay_ms else None
         if component.delay_ms == 0:
@@ -290,6 +278,10 @@ class _Graph:
         late = f"{component.delay_ms / 1000:,.1f} s"
         text = f"the newest cut of source {component.name} is {late} behind what was published"
         return text, f"slackwater doctor --source {component.name} shows what its sidecar is waiting for"
+
+
+def _names(views: Iterable[ViewDelay]) -> tuple[str, ...]:
+    return tuple(f"{view.pipeline}/{view.view}" for view in views)
 
 
 def _waits(writer: PipelineNode, source: SourceNode) -> int | None:
@@ -390,42 +382,37 @@ class DelayHistory:
     """Remembers delays; for one thread at a time."""
 
     def __init__(self) -> None:
-        self._times = array("q")
-        self._views: dict[tuple[str, str], array[int]] = {}
+        self._samples: deque[tuple[int, array[int]]] = deque(maxlen=SAMPLES)
+        self._places: dict[tuple[str, str], int] = {}
+        """The place of each view in a sample."""
 
     def add(self, delays: Delays) -> None:
         """Takes the next sample, and forgets the oldest if there are too many.
 
         If the clock was set back, samples of times that are yet to come are forgotten, too.
         """
-        while self._times and self._times[-1] >= delays.made_ms:
-            self._drop(-1)
-        self._times.append(delays.made_ms)
-        length = len(self._times)
-        for view in delays.views:
-            course = self._views.setdefault((view.pipeline, view.view), array("q"))
-            course.extend([_NOT_KNOWN] * (length - 1 - len(course)))
-            course.append(_NOT_KNOWN if view.delay_ms is None else view.delay_ms)
-        for course in self._views.values():
-            course.extend([_NOT_KNOWN] * (length - len(course)))
-        if length > SAMPLES:
-            self._drop(0)
+        while self._samples and self._samples[-1][0] >= delays.made_ms:
+            self._samples.pop()
+        known = {(view.pipeline, view.view): view.delay_ms for view in delays.views}
+        for view in known:
+            self._places.setdefault(view, len(self._places))
+        values = (_NOT_KNOWN if each is None else each for each in map(known.get, self._places))
+        self._samples.append((delays.made_ms, array("q", values)))
 
     def of(self, pipeline: str) -> DelayCourse:
         """Returns the course of a pipeline's views; of one that is not known it is empty."""
+        views = {
+            view: tuple(_known(sample, place) for _, sample in self._samples)
+            for (name, view), place in sorted(self._places.items())
+            if name == pipeline
+        }
         return DelayCourse(
             pipeline=pipeline,
-            times_ms=tuple(self._times),
-            views={
-                view: tuple(None if each == _NOT_KNOWN else each for each in course)
-                for (name, view), course in sorted(self._views.items())
-                if name == pipeline
-            },
+            times_ms=tuple(made_ms for made_ms, _ in self._samples),
+            views={view: course for view, course in views.items() if any(v is not None for v in course)},
         )
 
-    def _drop(self, place: int) -> None:
-        del self._times[place]
-        for key, course in list(self._views.items()):
-            del course[place]
-            if all(each == _NOT_KNOWN for each in course):  # a view that is no more
-                del self._views[key]
+
+def _known(sample: Sequence[int], place: int) -> int | None:
+    value = sample[place] if place < len(sample) else _NOT_KNOWN
+    return None if value == _NOT_KNOWN else value

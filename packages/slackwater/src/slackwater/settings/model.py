@@ -54,20 +54,13 @@ def _pairs(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _without_repetitions(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
-
-
 def _check_brokers(value: str) -> str:
     for address in value.split(","):
         host, _, port = address.strip().rpartition(":")
-        if not host or "/" in host or not _is_port(port):
+        is_port = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+        if not host or "/" in host or not is_port:
             raise ValueError("expected host:port[,host:port], without http:// or another scheme")
     return value
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16
 
 
 def _check_topic_prefix(value: str) -> str:
@@ -77,17 +70,21 @@ def _check_topic_prefix(value: str) -> str:
     return value
 
 
+def _address(text: str, *schemes: str) -> SplitResult | None:
+    """Returns the parts of an address with a host; None: it is none of these schemes."""
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    return parts if is_address else None
+
+
 def _check_redis_url(url: str) -> str:
     """Checks an address without repeating any of it in the message: it may be a misplaced password."""
-    try:
-        parts = urlsplit(url)
-        is_address = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_address = False
-    else:
-        database = parts.path.strip("/")
-        is_address = parts.scheme == "unix" or (is_address and (not database or database.isdigit()))
-    if not is_address:
+    parts = _address(url, "redis", "rediss")
+    database = "" if parts is None else parts.path.strip("/")
+    if not url.startswith("unix:") and (parts is None or (database and not database.isdigit())):
         raise ValueError(
             "expected redis://[[user]:password@]host[:port][/number of the database], or rediss://"
         )
@@ -101,14 +98,8 @@ def _check_database_url(url: str) -> str:
 
 
 def _check_collector(value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_address = False
-    else:
-        is_address = is_address and parts.username is None and parts.password is None
-    if not is_address:
+    parts = _address(value, "http", "https")
+    if parts is None or parts.username is not None or parts.password is not None:
         raise ValueError("expected http://host[:port] or https://, without user and password")
     return value
 
@@ -136,7 +127,9 @@ CollectorUrl = Annotated[str, Checks(_check_collector)]
 """An address to which OTLP is sent over HTTP."""
 TableNames = Annotated[frozenset[str], Reads(listed_names), Checks(_check_tables)]
 """Names of tables: a list in the file, comma-separated text elsewhere."""
-TopicPrefixes = Annotated[tuple[TopicPrefix, ...], Reads(listed_names), Checks(_without_repetitions)]
+TopicPrefixes = Annotated[
+    tuple[TopicPrefix, ...], Reads(listed_names), Checks(lambda names: tuple(dict.fromkeys(names)))
+]
 """The same, in the given order, each once."""
 TableTexts = Annotated[dict[str, str], Reads(_pairs), Checks(check_keys)]
 """A table in the file; ``name=value`` pairs, comma-separated, elsewhere."""

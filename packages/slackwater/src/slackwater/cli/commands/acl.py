@@ -54,7 +54,7 @@ _printed = options(
 def _role(rights_of: Callable[..., Sequence[Right]]) -> Callable[..., None]:
     """Makes the function of a command of what returns the rights for its settings and options."""
 
-    def show(ctx: click.Context, user: str, form: str, **given: object) -> None:
+    def show(ctx: click.Context, /, user: str, form: str, **given: object) -> None:
         settings = start_command(ctx)
         rights = rights_of(settings, **given)
         if form == "json":
