@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import pytest
 
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, load_specification
+from slackwater_certify.canonical import DocumentKey
 from slackwater_certify.certifier import judge
 from slackwater_certify.committed_states import CommittedStates, evaluate_committed_states
 from slackwater_certify.history import History
-from slackwater_certify.replay import DocumentKey
 from slackwater_certify.view import View, load_view
 from slackwater_lab.fakes.certified import RightOutput, SourceLog, SourceRecord, write_specification
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from slackwater_certify.errors import CertifyConfigError, CertifyError
-from slackwater_certify.history import History
-from slackwater_certify.replay import Replay
+from slackwater_certify.history import History, Replay
 from slackwater_certify.view import read_tables
 
 TABLES = read_tables(

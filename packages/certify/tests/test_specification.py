@@ -7,9 +7,8 @@ import pytest
 
 from slackwater_certify import load_specification
 from slackwater_certify.errors import CertifyConfigError
-from slackwater_certify.replay import row_keys
 from slackwater_certify.specification import OutputKind, Scope
-from slackwater_certify.view import load_view
+from slackwater_certify.view import load_view, row_keys
 from slackwater_lab.fakes.certified import SPECIFICATION, write_specification
 
 

@@ -30,6 +30,7 @@ Canonical = Any
 """None, int, float, Decimal, str, or a tuple of such."""
 Document = tuple[Canonical, ...]
 """The values of a view's columns."""
+DocumentKey = tuple[Canonical, ...]
 Read = Callable[[Any], Canonical]
 
 _INTEGERS = frozenset({
@@ -112,11 +113,11 @@ class DocumentReader:
                 raise UnreadableValueError(f"key column {self.columns[position].name} is missing")
         return found
 
-    def key_of(self, document: Document) -> tuple[Canonical, ...]:
+    def key_of(self, document: Document) -> DocumentKey:
         """Returns the key of a canonical document."""
         return tuple([document[position] for position in self._key_positions])
 
-    def read_key(self, value: object) -> tuple[Canonical, ...]:
+    def read_key(self, value: object) -> DocumentKey:
         """Reads the key of a record: an object with its columns, an array of them, or the only one itself.
 
         Raises:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from slackwater_certify.canonical import DocumentReader, distance
+from slackwater_certify.canonical import DocumentKey, DocumentReader, distance
 from slackwater_certify.certificate import COUNTERS, Certificate, Delays, Kind, Mode
 from slackwater_certify.committed_states import (
     CommittedStates,
@@ -18,7 +18,6 @@ from slackwater_certify.invariant import InvariantJudge
 from slackwater_certify.kafka import follow_topic, read_topic
 from slackwater_certify.oracle import judge_by_states
 from slackwater_certify.output import Observations, OutputRecords
-from slackwater_certify.replay import DocumentKey
 from slackwater_certify.snapshots import read_lake_table, watch_table
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification, Specification
 from slackwater_certify.view import View, load_view

@@ -18,13 +18,19 @@ from duckdb.sqltypes import DuckDBPyType
 from psycopg import sql
 from psycopg.types.string import TextLoader
 
-from slackwater_certify.canonical import Document, UnreadableValueError, digest, kind_of, shape_of
+from slackwater_certify.canonical import (
+    Document,
+    DocumentKey,
+    UnreadableValueError,
+    digest,
+    kind_of,
+    shape_of,
+)
 from slackwater_certify.errors import CertifyConfigError, keyless_identity, unreadable
-from slackwater_certify.history import History, Skip
+from slackwater_certify.history import History, Replay, RowIntervals, Skip
 from slackwater_certify.kafka import existing, place_of, read_topics
-from slackwater_certify.replay import DocumentKey, Replay, RowIntervals, row_keys
 from slackwater_certify.specification import Connections, Specification
-from slackwater_certify.view import Table, View, connect, quoted
+from slackwater_certify.view import Table, View, connect, quoted, row_keys
 
 REPORT_EVERY = 200_000
 

@@ -9,12 +9,11 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from slackwater_certify.canonical import DocumentReader, UnreadableValueError
+from slackwater_certify.canonical import DocumentKey, DocumentReader, UnreadableValueError
 from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.errors import wrong_key
 from slackwater_certify.history import UNREADABLE
 from slackwater_certify.output import Commit, Output, describe
-from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Scope, Specification
 from slackwater_certify.view import connect, quoted
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
 
+from slackwater_certify.canonical import DocumentKey
 from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.committed_states import CommittedStates, DocumentVersions
 from slackwater_certify.history import Skip
@@ -23,7 +24,6 @@ from slackwater_certify.output import (
     ReadOutput,
     describe,
 )
-from slackwater_certify.replay import DocumentKey
 
 
 def judge_by_states(

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackwater_certify.canonical import Document, DocumentReader, UnreadableValueError, digest
+from slackwater_certify.canonical import Document, DocumentKey, DocumentReader, UnreadableValueError, digest
 from slackwater_certify.certificate import Delays, Findings, Kind, TimeBucket
-from slackwater_certify.replay import DocumentKey
 
 MAX_BUCKETS = 48
 MAX_KEPT_WRONG = 10_000

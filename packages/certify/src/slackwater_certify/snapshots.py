@@ -18,10 +18,9 @@ from psycopg import IsolationLevel, sql
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 
-from slackwater_certify.canonical import DocumentReader, UnreadableValueError, digest
+from slackwater_certify.canonical import DocumentKey, DocumentReader, UnreadableValueError, digest
 from slackwater_certify.errors import unreadable
 from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
-from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification
 
 if TYPE_CHECKING:  # the extra `lake` brings them; each is imported where a table of its kind is read

@@ -7,14 +7,14 @@ that they depend on the key; that cannot change the result.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_certify.canonical import Column, DocumentReader, shape_of
+from slackwater_certify.canonical import Canonical, Column, DocumentKey, DocumentReader, shape_of
 from slackwater_certify.errors import CertifyConfigError, keyless_identity, wrong_key
 from slackwater_certify.specification import Specification
 
@@ -188,6 +188,12 @@ def _bare(ddl: str) -> str:
     return _COMMENTS_AND_TEXTS.sub(lambda match: match.group(1) or " ", ddl)
 
 
+Values = tuple[object, ...]
+"""A row as Debezium wrote it, in the order of the table's columns."""
+RowKey = Callable[[Values], DocumentKey | None]
+"""The document a row belongs to; None: to no document."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """Holds a view with what it reads."""
@@ -305,3 +311,38 @@ def _check_keys(tables: Mapping[str, Table], file: str) -> None:
             raise CertifyConfigError(f"{file}: {problem}")
         if table.identity_index:
             raise keyless_identity(f"{table.name} in {file}")
+
+
+def row_keys(specification: Specification, view: View) -> dict[str, RowKey]:
+    """Says for each table how its rows find their document.
+
+    Raises:
+        CertifyConfigError: ``[view.rows]`` lacks a table of the view or names a column that is not there.
+    """
+    named = specification.view.rows
+    if not named:
+        return dict.fromkeys(view.tables, _whole)
+    file, found = str(specification.file), {}
+    for name, table in view.tables.items():
+        if name not in named:
+            raise wrong_key(file, f'view.rows."{name}"', "missing, but the view reads this table")
+        try:
+            positions = table.positions(named[name])
+        except KeyError as error:
+            raise wrong_key(file, f'view.rows."{name}"', f"no column {error} in it") from error
+        found[name] = _row_key(positions, [column.shape.read for column in view.reader.key])
+    return found
+
+
+def _whole(_values: Values) -> DocumentKey:
+    return ()
+
+
+def _row_key(positions: Sequence[int], reads: Sequence[Callable[[object], Canonical]]) -> RowKey:
+    pairs = list(zip(positions, reads, strict=True))
+
+    def key(values: Values) -> DocumentKey | None:
+        found = tuple([read(values[position]) for position, read in pairs])
+        return None if None in found else found
+
+    return key
