@@ -5,15 +5,19 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import Meta, ValidationError, convert
 
 from slackwater_certify.errors import CertifyConfigError, wrong_key
 
 FILE_NAME = "certify.toml"
+Text = Annotated[str, Meta(min_length=1)]
+_Part = TypeVar("_Part", "OutputSpecification", "SourceSpecification", "ViewSpecification", "Invariant")
 _FORBIDDEN = re.compile(r"[^a-zA-Z0-9._\-]")
 _LONGEST_TOPIC = 249
 _QUOTED = r'"(?:[^"]|"")+"'
@@ -50,16 +54,16 @@ class OutputSpecification:
     """Describes the output that is judged."""
 
     kind: OutputKind
-    name: str
+    name: Text
     """Topic; ``schema.table``; folder or metadata file of a lake table."""
-    commits: str | None = None
+    commits: Text | None = None
     """Topic with commit records, if there is one."""
-    lsn_header: str | None = None
+    lsn_header: Text | None = None
     """Record header with the commit LSN in decimal digits, if there is one."""
-    ledger: str | None = None
+    ledger: Text | None = None
     """What says at which commit a table is: of a table in PostgreSQL its pipeline, which has a row in
     ``slackwater.ledger``; of a lake table the folder or metadata file of another one."""
-    table: str | None = None
+    table: Text | None = None
     """The name of the table in that one, of a lake."""
     format: Format = Format.JSON
     """Of the records of a topic."""
@@ -69,14 +73,19 @@ class OutputSpecification:
 class SourceSpecification:
     """Describes the database whose committed states are the measure."""
 
-    name: str
+    name: Text
     """The connector's ``topic.prefix``."""
     schema: Path
     """File with CREATE TABLE statements."""
-    transactions: str
-    """Topic with BEGIN and END."""
-    topics: Mapping[str, str] = field(default_factory=dict)
+    transactions: str = ""
+    """Topic with BEGIN and END; that of Debezium if nothing else is said."""
+    topics: Mapping[str, Text] = field(default_factory=dict)
     """Table to topic, for tables whose changes a transform sends elsewhere; several may share one."""
+
+    def __post_init__(self) -> None:
+        """Completes what may be left out, and makes full names of names in quotes."""
+        object.__setattr__(self, "transactions", self.transactions or f"{self.name}.transaction")
+        object.__setattr__(self, "topics", {_full_name(name): t for name, t in self.topics.items()})
 
     @property
     def cuts(self) -> str:
@@ -112,15 +121,19 @@ class ViewSpecification:
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By table: the columns that name the document a row belongs to. Empty: evaluate the view whole."""
 
+    def __post_init__(self) -> None:
+        """Makes full names of names in quotes."""
+        object.__setattr__(self, "rows", {_full_name(name): names for name, names in self.rows.items()})
+
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
     """SQL that is true of every committed state."""
 
-    name: str
-    holds: str
+    name: Text
+    holds: Text
     scope: Scope = Scope.DOCUMENT
-    error: str | None = None
+    error: Text | None = None
     """SQL that says how wrong it is."""
 
 
@@ -190,154 +203,68 @@ def load_specification(path: Path | str) -> Specification:
         raise wrong_key(str(file), "", error.strerror or str(error)) from error
     except ValueError as error:
         raise wrong_key(str(file), "", f"not TOML: {error}") from error
-    return _specification(file, _Section(file, "", content))
+    return _specification(file, content)
 
 
 def _missing(name: str, purpose: str) -> CertifyConfigError:
     return CertifyConfigError(f"the certifier needs {name} {purpose}", f"give --{name}")
 
 
-def _specification(file: Path, root: "_Section") -> Specification:
-    output, source, view = root.section("output"), root.section("source"), root.section("view")
-    invariants = root.sections("invariant")
-    root.end()
-    prefix = source.text("name")
-    kind = OutputKind(output.choice("kind", OutputKind))
-    is_in_ledger = kind is not OutputKind.POSTGRES and output.optional_text("ledger") is not None
-    specification = Specification(
-        file=file,
-        output=OutputSpecification(
-            kind=kind,
-            name=output.text("name"),
-            commits=output.optional_text("commits"),
-            lsn_header=output.optional_text("lsn_header"),
-            ledger=output.optional_text("ledger"),
-            table=output.text("table") if is_in_ledger else None,
-            format=Format(output.choice("format", Format, default=Format.JSON)),
-        ),
-        source=SourceSpecification(
-            name=prefix,
-            schema=source.path("schema"),
-            transactions=source.optional_text("transactions") or f"{prefix}.transaction",
-            topics={_full_name(name): topic for name, topic in source.texts("topics").items()},
-        ),
-        view=ViewSpecification(
-            sql=view.path("sql"),
-            key=view.names("key", at_least=1),
-            unordered=frozenset(view.names("unordered")),
-            rows={
-                _full_name(name): columns
-                for name, columns in view.lists("rows", len(view.names("key"))).items()
-            },
-        ),
-        invariants=tuple(_invariant(each) for each in invariants),
-    )
-    for section in (output, source, view):
-        section.end()
-    return specification
+def _specification(file: Path, content: dict[str, Any]) -> Specification:
+    output = _read(OutputSpecification, file, "output", content.get("output"))
+    if output.kind is not OutputKind.POSTGRES and output.ledger and not output.table:
+        raise wrong_key(str(file), "output.table", "missing; expected the name of the table in the ledger")
+    source = _read(SourceSpecification, file, "source", content.get("source"))
+    view = _read(ViewSpecification, file, "view", content.get("view"))
+    if not view.key:
+        raise wrong_key(str(file), "view.key", "expected at least one column")
+    for table, names in view.rows.items():
+        if len(names) != len(view.key):
+            problem = f"expected as many columns as the view's key has, {len(view.key)}, got {len(names)}"
+            raise wrong_key(str(file), f'view.rows."{table}"', problem)
+    invariants = content.get("invariant", [])
+    if not isinstance(invariants, list):
+        raise wrong_key(str(file), "invariant", "expected tables [[invariant]]")
+    read = tuple(_read(Invariant, file, f"invariant[{i}]", each) for i, each in enumerate(invariants))
+    _check_keys(file, "", content, ("output", "source", "view", "invariant"))
+    return Specification(file, output, source, view, read)
 
 
-def _invariant(section: "_Section") -> Invariant:
-    invariant = Invariant(
-        name=section.text("name"),
-        holds=section.text("holds"),
-        scope=Scope(section.choice("scope", Scope, default=Scope.DOCUMENT)),
-        error=section.optional_text("error"),
-    )
-    section.end()
-    return invariant
+def _read(kind: type[_Part], file: Path, path: str, content: object) -> _Part:
+    """Makes a part of the specification of a TOML table; unknown keys are an error."""
+    if not isinstance(content, dict):
+        missing = f"missing; expected a table [{path}]" if content is None else "expected a table"
+        raise wrong_key(str(file), path, missing)
+    hints, found = get_type_hints(kind, include_extras=True), {}
+    _check_keys(file, path, content, hints)
+    for each in fields(kind):
+        has_default = each.default is not MISSING or each.default_factory is not MISSING
+        if each.name in content or not has_default:
+            value, hint = content.get(each.name), hints[each.name]
+            try:
+                found[each.name] = convert(value, hint, dec_hook=lambda _, name: _file(file, name))
+            except ValidationError as error:
+                problem = str(error) if hint is Path and value else f"expected {_wanted(hint)}, got {value!r}"
+                raise wrong_key(str(file), f"{path}.{each.name}", problem) from error
+    return kind(**found)
 
 
-class _Section:
-    """Asks a TOML table for its keys; unknown ones are an error."""
+def _check_keys(file: Path, path: str, content: Mapping[str, object], known: Iterable[str]) -> None:
+    unknown = sorted(content.keys() - set(known))
+    if unknown:
+        key = f"{path}.{unknown[0]}" if path else unknown[0]
+        raise wrong_key(str(file), key, f"unknown key; the keys are {', '.join(sorted(known))}")
 
-    def __init__(self, file: Path, path: str, content: object) -> None:
-        self._file = file
-        self._path = path
-        self._asked: set[str] = set()
-        if not isinstance(content, dict):
-            raise wrong_key(str(file), path, "expected a table")
-        self._content: dict[str, Any] = content
 
-    def section(self, key: str) -> "_Section":
-        if key not in self._content:
-            raise self._error(key, f"missing; expected a table [{self._dotted(key)}]")
-        return _Section(self._file, self._dotted(key), self._get(key))
+def _file(file: Path, name: str) -> Path:
+    if not (found := file.parent / name).is_file():
+        raise ValueError(f"there is no file {found}")
+    return found
 
-    def sections(self, key: str) -> list["_Section"]:
-        found = self._get(key)
-        if found is None:
-            return []
-        if not isinstance(found, list):
-            raise self._error(key, f"expected tables [[{self._dotted(key)}]]")
-        return [_Section(self._file, f"{self._dotted(key)}[{i}]", each) for i, each in enumerate(found)]
 
-    def text(self, key: str) -> str:
-        found = self._get(key)
-        if not isinstance(found, str) or not found:
-            raise self._error(key, f"expected a text, got {found!r}")
-        return found
-
-    def optional_text(self, key: str) -> str | None:
-        return None if self._get(key) is None else self.text(key)
-
-    def choice(self, key: str, kinds: type[StrEnum], default: str | None = None) -> str:
-        found = self._get(key)
-        found = default if found is None else found
-        if found not in list(kinds):
-            raise self._error(key, f"expected one of {', '.join(kinds)}, got {found!r}")
-        return str(found)
-
-    def path(self, key: str) -> Path:
-        file = self._file.parent / self.text(key)
-        if not file.is_file():
-            raise self._error(key, f"there is no file {file}")
-        return file
-
-    def names(self, key: str, at_least: int = 0) -> tuple[str, ...]:
-        return self._names(key, self._get(key), at_least)
-
-    def texts(self, key: str) -> dict[str, str]:
-        found = self._get(key)
-        if found is None:
-            return {}
-        if not isinstance(found, dict) or not all(isinstance(text, str) and text for text in found.values()):
-            raise self._error(key, f"expected a table [{self._dotted(key)}] of texts, got {found!r}")
-        return found
-
-    def lists(self, key: str, length: int) -> dict[str, tuple[str, ...]]:
-        found = self._get(key)
-        if found is None:
-            return {}
-        if not isinstance(found, dict):
-            raise self._error(key, f"expected a table [{self._dotted(key)}]")
-        named = {table: self._names(f'{key}."{table}"', names, 1) for table, names in found.items()}
-        for table, names in named.items():
-            if len(names) != length:
-                problem = f"expected as many columns as the view's key has, {length}, got {len(names)}"
-                raise self._error(f'{key}."{table}"', problem)
-        return named
-
-    def end(self) -> None:
-        unknown = sorted(self._content.keys() - self._asked)
-        if unknown:
-            known = ", ".join(sorted(self._asked))
-            raise self._error(unknown[0], f"unknown key; the keys are {known}")
-
-    def _names(self, key: str, found: object, at_least: int) -> tuple[str, ...]:
-        found = [] if found is None else found
-        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-            raise self._error(key, f"expected a list of column names, got {found!r}")
-        if len(found) < at_least:
-            raise self._error(key, "expected at least one column")
-        return tuple(found)
-
-    def _get(self, key: str) -> object:
-        self._asked.add(key)
-        return self._content.get(key)
-
-    def _dotted(self, key: str) -> str:
-        return f"{self._path}.{key}" if self._path else key
-
-    def _error(self, key: str, problem: str) -> CertifyConfigError:
-        return wrong_key(str(self._file), self._dotted(key), problem)
+def _wanted(hint: Any) -> str:
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return f"one of {', '.join(hint)}"
+    if get_origin(hint) is Mapping:
+        return "a table of texts" if get_args(hint)[1] is Text else "a table of lists of column names"
+    return "a list of column names" if get_origin(hint) in (tuple, frozenset) else "a text"
