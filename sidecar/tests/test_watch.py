@@ -40,6 +40,7 @@ from slackwater_sidecar.watch import (
     HeartbeatWitness,
     TopicsWitness,
     Watched,
+    Witness,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def test_a_setting_that_changes_values_is_a_fault(connect: Connect, witness: Con
     assert [(each.subject, each.verdict) for each in findings] == [("time.precision.mode", Verdict.FAULT)]
 
 
-class Scripted:
+class Scripted(Witness):
     """Says what the test wants."""
 
     def __init__(self) -> None:
@@ -160,9 +161,6 @@ class Scripted:
 
     def look(self, report: ConnectorReport) -> Watched:
         return self.seen
-
-    def close(self) -> None:
-        pass
 
 
 def test_a_report_says_since_when_it_has_been_so(clock: Clock) -> None:
@@ -219,7 +217,7 @@ def refusal(since_lsn: int, newest_lsn: int, reason: str = "time.precision.mode:
 
 
 def test_what_ends_a_watch_is_kept(clock: Clock) -> None:
-    class Broken:
+    class Broken(Witness):
         def look(self, report: ConnectorReport) -> Watched:
             raise ZeroDivisionError
 
@@ -538,7 +536,7 @@ def test_a_database_that_hangs_is_an_error(
     witness.close()
 
 
-class InTurn:
+class InTurn(Witness):
     """Sees one state after the other, two seconds apart, and the last one for good."""
 
     def __init__(self, clock: Clock, *states: str) -> None:
@@ -550,9 +548,6 @@ class InTurn:
         self.looks += 1
         self._clock.seconds += 2  # type: ignore[attr-defined]
         return {"state": self._states[min(self.looks, len(self._states)) - 1]}
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -609,7 +604,7 @@ class Passing:
         raise AssertionError
 
 
-class Breaking:
+class Breaking(Witness):
     """Sees a sound connector until it breaks; an answer that does not come is waited for."""
 
     def __init__(self, clock: Clock, breaks_after: float, seen: Watched) -> None:
@@ -624,9 +619,6 @@ class Breaking:
         if self.is_silent:
             self._clock.seconds += 2  # type: ignore[attr-defined]
         return self._seen
-
-    def close(self) -> None:
-        pass
 
 
 TASKS = (TaskReport(number=0, state="RUNNING"),)

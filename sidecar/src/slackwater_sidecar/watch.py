@@ -4,13 +4,14 @@ import logging
 import os
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
@@ -72,19 +73,24 @@ Watched = Mapping[str, Any]
 """Some fields of a :class:`~slackwater.protocol.ConnectorReport`."""
 
 
-class Witness(Protocol):
+class Witness(ABC):
     """Observes one aspect of a connector. Used by one thread; may block for two seconds; never raises."""
 
+    _was_refused = False
+
+    @abstractmethod
     def look(self, report: ConnectorReport) -> Watched:
-        """Returns what it has seen now.
+        """Returns what it has seen now, given what others have seen in the same look."""
 
-        ``report`` is what others have seen in the same look.
-        """
-        ...
-
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have none
         """Frees connections."""
-        ...
+
+    def _note_refusal(self, what: str, error: KafkaError, right: str, topic: str) -> None:
+        """Logs once that a right is missing."""
+        if not self._was_refused:
+            self._was_refused = True
+            hint = "`slackwater acl sidecar` prints all rights"
+            logger.warning("%s: %s. Grant %s on topic %s (%s)", what, error.str(), right, topic, hint)
 
 
 class ConnectorWatch(Repeating):
@@ -150,7 +156,7 @@ class ConnectorWatch(Repeating):
         super().close(patience_seconds)
 
 
-class ConnectWitness:
+class ConnectWitness(Witness):
     """Observes what Kafka Connect reports of the connector."""
 
     def __init__(self, source: str, rest: ConnectRest) -> None:
@@ -160,16 +166,13 @@ class ConnectWitness:
         self._was_seen = False
 
     def look(self, report: ConnectorReport) -> Watched:
-        """See the protocol; without Kafka, a cluster of Kafka Connect may not answer either."""
+        """See the base; without Kafka, a cluster of Kafka Connect may not answer either."""
         if report.kafka_error:
             return {}
         try:
             return self._ask(has_heartbeats=report.heartbeat_ms is not None)
         except SlackwaterError as error:
             return {"connect_error": error.problem}
-
-    def close(self) -> None:
-        """See the protocol."""
 
     def _ask(self, *, has_heartbeats: bool) -> Watched:
         self._name = self._name or self._rest.name_of(self._source)
@@ -196,20 +199,19 @@ class ConnectWitness:
         }
 
 
-class HeartbeatWitness:
+class HeartbeatWitness(Witness):
     """Observes whether Kafka answers, and when the connector wrote its newest heartbeat."""
 
     def __init__(self, source: str, reader: TopicReader, clock: Clock) -> None:
         self._topic = f"__debezium-heartbeat.{source}"
         self._reader = reader
         self._clock = clock
-        self._was_refused = False
         self._newest: int | None = None
         """The offset of the newest heartbeat that was seen."""
         self._seen: dict[str, int] = {}
 
     def look(self, report: ConnectorReport) -> Watched:
-        """See the protocol."""
+        """See the base."""
         try:
             self._take(self._reader.newest((self._topic, 0), _HEARTBEATS))
         except KafkaException as error:
@@ -219,7 +221,7 @@ class HeartbeatWitness:
         return self._seen
 
     def close(self) -> None:
-        """See the protocol."""
+        """See the base."""
         self._reader.close()
 
     def _take(self, found: Sequence[Message]) -> None:
@@ -239,14 +241,8 @@ class HeartbeatWitness:
             logger.debug("heartbeats cannot be read: %s", error)
             return
         self._newest, self._seen = None, {}
-        if not self._was_refused:
-            self._was_refused = True
-            logger.warning(
-                "the heartbeats of the connector are not watched: %s. Grant Read on topic %s "
-                "(`slackwater acl sidecar` prints all rights)",
-                error.str(),
-                self._topic,
-            )
+        what = "the heartbeats of the connector are not watched"
+        self._note_refusal(what, error, "Read", self._topic)
 
 
 class HeldFindings:
@@ -269,26 +265,22 @@ class HeldFindings:
         return self.found
 
 
-class TopicsWitness:
+class TopicsWitness(Witness):
     """Observes which topics of the source lose records by compaction."""
 
     def __init__(self, is_followed: Callable[[str], bool], admin: AdminClient) -> None:
         self._is_followed = is_followed
         self._admin = admin
-        self._was_refused = False
         self._held = HeldFindings(self._compacted)
 
     def look(self, report: ConnectorReport) -> Watched:
-        """See the protocol; what was seen stays while Kafka is away."""
+        """See the base; what was seen stays while Kafka is away."""
         if not report.kafka_error:
             try:
                 self._held()
             except (KafkaException, TimeoutError) as error:
                 logger.debug("the topics do not answer: %r", error)  # the heartbeats' witness says so
         return {"findings": (*report.findings, *self._held.found)}
-
-    def close(self) -> None:
-        """See the protocol."""
 
     def _compacted(self) -> Iterator[Finding]:
         seconds = _TIMEOUT.total_seconds() / 2
@@ -299,7 +291,12 @@ class TopicsWitness:
             try:
                 policy = str(answer.result(seconds)["cleanup.policy"].value)
             except KafkaException as error:
-                self._note(resource.name, error)
+                found = error.args[0]
+                if found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    what = "whether topics are compacted is not watched"
+                    self._note_refusal(what, found, "DescribeConfigs", resource.name)
+                elif found.code() not in ABSENT_CODES:
+                    raise
                 continue
             if "compact" in policy:
                 text = (
@@ -307,21 +304,6 @@ class TopicsWitness:
                     "earlier transactions, so that readers see only a part of them"
                 )
                 yield Finding(f"topic {resource.name}", Verdict.FAULT, text, _DELETE_ONLY)
-
-    def _note(self, topic: str, error: KafkaException) -> None:
-        found = error.args[0]
-        if found.code() in ABSENT_CODES:
-            return
-        if found.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise error
-        if not self._was_refused:
-            self._was_refused = True
-            logger.warning(
-                "whether topics are compacted is not watched: %s. Grant DescribeConfigs on topic %s "
-                "(`slackwater acl sidecar` prints all rights)",
-                found.str(),
-                topic,
-            )
 
 
 _SLOT = """
@@ -342,7 +324,7 @@ CatalogueFindings = Callable[[Any, ConnectorReport], Iterable[Finding]]
 """Returns what is wrong with the catalogue, given psycopg's connection and what is known of the connector."""
 
 
-class DatabaseWitness:
+class DatabaseWitness(Witness):
     """Observes whether the database answers, the connector's replication slot, and the catalogue.
 
     ``findings`` returns what is wrong with the catalogue.
@@ -357,7 +339,7 @@ class DatabaseWitness:
         self._back_ms = 0
 
     def look(self, report: ConnectorReport) -> Watched:
-        """See the protocol."""
+        """See the base."""
         import psycopg  # an extra
 
         try:
@@ -376,7 +358,7 @@ class DatabaseWitness:
             return {"database_error": hide(" ".join(str(error).split()), [self._url])}
 
     def close(self) -> None:
-        """See the protocol."""
+        """See the base."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
