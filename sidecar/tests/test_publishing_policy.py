@@ -74,7 +74,7 @@ def test_markers_ahead_wait_until_the_frontier_has_stood_still(schedule: Publish
     assert due(schedule, 0.499) is Due.NOTHING
     assert due(schedule, 0.5) is Due.MARKERS_AHEAD
 
-    schedule.record_markers_ahead(START + 0.5, START + 0.5)
+    schedule.markers_ahead.record(START + 0.5, START + 0.5)
     assert due(schedule, 0.5) is Due.NOTHING
     assert due(schedule, 0.75) is Due.MARKERS_AHEAD
 
@@ -94,7 +94,7 @@ def test_a_frontier_that_moves_has_no_markers_ahead(schedule: PublishingSchedule
 
 
 def test_markers_ahead_rest_as_long_as_they_cost(schedule: PublishingSchedule) -> None:
-    schedule.record_markers_ahead(START + 5, START + 5.25)
+    schedule.markers_ahead.record(START + 5, START + 5.25)
 
     assert due(schedule, 5.25 + 0.125) is Due.NOTHING
     assert due(schedule, 5.25 + 0.25) is Due.MARKERS_AHEAD

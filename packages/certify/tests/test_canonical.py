@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater_certify.canonical import UnreadableValueError, shape_of
+from slackwater_certify.canonical import Column, DocumentReader, UnreadableValueError, shape_of
 
 SAME: dict[str, list[list[Any]]] = {
     "BIGINT": [[7, "7", "7.0", 7.0, Decimal("7.00")], [-7, "-7"]],
@@ -50,7 +50,8 @@ def test_what_means_the_same_is_the_same_and_nothing_else_is(name: str) -> None:
     values = [{repr(read(value)) for value in same} for same in SAME[name]]
     assert [len(found) for found in values] == [1] * len(values)
     assert len(set().union(*values)) == len(values)
-    assert read(None) is None
+    kind = duckdb.sqltype(name)
+    assert DocumentReader([Column("x", kind, shape_of(kind))], ()).document({"x": None}) == (None,)
 
 
 @pytest.mark.parametrize(

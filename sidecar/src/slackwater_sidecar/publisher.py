@@ -84,7 +84,8 @@ class PublishingSchedule:
         self._ahead_after_seconds = settings.ahead_after.total_seconds()
         self._ahead_seconds = settings.ahead_interval.total_seconds()
         self._cuts = Spacing()
-        self._markers_ahead = Spacing()
+        self.markers_ahead = Spacing()
+        """When markers ahead were published, or when there were none."""
         self._moved_at = now
 
     def due(
@@ -100,7 +101,7 @@ class PublishingSchedule:
             interval = self._publish_seconds if is_urgent else self._quiet_seconds
             return Due.CUTS if self._cuts.is_due(now, interval, others_wait=is_behind) else Due.NOTHING
         has_rested = now - self._moved_at >= self._ahead_after_seconds
-        if has_rested and self._markers_ahead.is_due(now, self._ahead_seconds):
+        if has_rested and self.markers_ahead.is_due(now, self._ahead_seconds):
             return Due.MARKERS_AHEAD
         return Due.NOTHING
 
@@ -108,10 +109,6 @@ class PublishingSchedule:
         """Notes when cuts were published; markers ahead wait again."""
         self._cuts.record(started, ended)
         self._moved_at = ended
-
-    def record_markers_ahead(self, started: float, ended: float) -> None:
-        """Notes when markers ahead were published, or when there were none."""
-        self._markers_ahead.record(started, ended)
 
 
 class PublishingState:
@@ -137,7 +134,8 @@ class PublishingState:
         self._cuts: list[Cut] = []
         self._unsettled: list[Cut] = []
         """Cuts to write, and those that were written since :meth:`take_settled`."""
-        self._markers: list[AheadMarkers] = []
+        self.markers: list[AheadMarkers] = []
+        """Markers to write."""
         self._noticed: Cut | None = None
         """A cut that another sidecar had written already, with all notices of such cuts. The other one's cuts
         may end before those rows, so the next cut must have them, too: a notice that is not needed only costs
@@ -173,10 +171,6 @@ class PublishingState:
         if not self.is_overruled:
             self._cuts += cuts
             self._unsettled += cuts
-
-    def add_markers(self, markers: AheadMarkers) -> None:
-        """Takes markers to write."""
-        self._markers.append(markers)
 
     def drop_written(self, held: StoredPosition | None) -> None:
         """Drops what another sidecar has written, and shortens a cut that continues before it."""
@@ -224,9 +218,10 @@ class PublishingState:
         settled, self._unsettled = self._unsettled, []
         return settled
 
-    def markers_to_write(self) -> list[AheadMarkers]:
-        """Returns the markers that say more than the newest cut."""
-        return [m for m in self._markers if self._is_news(m)]
+    def is_news(self, markers: AheadMarkers) -> bool:
+        """Returns whether markers say more than the newest cut."""
+        position = CommitPosition(markers.timeline, markers.lsn)
+        return self.newest is None or position > self.newest.cut.position
 
     def has_markers(self, records: Sequence[AheadMarkers]) -> bool:
         """Returns whether the log has all markers of these records, or higher ones."""
@@ -243,14 +238,6 @@ class PublishingState:
             self.ahead = record
         elif record.timeline == self.ahead.timeline:
             self.ahead = replace(self.ahead, markers=merged_markers(self.ahead.markers, record.markers))
-
-    def drop_markers(self) -> None:
-        """Drops all markers to write: the log has them, or they are no news."""
-        self._markers = []
-
-    def _is_news(self, markers: AheadMarkers) -> bool:
-        position = CommitPosition(markers.timeline, markers.lsn)
-        return self.newest is None or position > self.newest.cut.position
 
 
 def _with_notices(cut: Cut, other: Cut | None) -> Cut:
@@ -330,14 +317,14 @@ class Publisher:
     def publish_ahead(self, markers: AheadMarkers) -> None:
         """Publishes markers of partitions that are ahead of the frontier, unless the log has them."""
         state = self.state
-        state.add_markers(markers)
+        state.markers.append(markers)
         with self._noting_log_errors():
-            records = state.markers_to_write()
+            records = list(filter(state.is_news, state.markers))
             if records and not self._has_markers(records):
                 self._log.append_records(records)
                 for record in records:
                     state.record_markers(record)
-            state.drop_markers()
+            state.markers = []
 
     def refuse(self, refusal: Refusal) -> None:
         """Records in the log, for all sidecars, that the source is refused. If that fails, call it again."""

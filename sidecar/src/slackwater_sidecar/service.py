@@ -192,7 +192,7 @@ class Sidecar:
         if markers is not None:
             self._publisher.publish_ahead(markers)
             self._monitor.ahead += 1
-        self._schedule.record_markers_ahead(now, self._clock.monotonic())
+        self._schedule.markers_ahead.record(now, self._clock.monotonic())
 
     def _answer_end_offsets(self) -> None:
         started = self._clock.monotonic()

@@ -74,6 +74,7 @@ class Shape:
     """Says how values of a type are read, and where their numbers are."""
 
     read: Read
+    """Reads a value that is not null."""
     scale: int | None = None
     """Powers of ten by which a number's canonical value is scaled; None: it is no number."""
     is_integer: bool = False
@@ -107,7 +108,7 @@ class DocumentReader:
             UnreadableValueError: a value does not fit its column, or a column of the key is missing.
         """
         get = value.get
-        found = tuple([read(get(name)) for name, read in self._reads])
+        found = tuple([None if (part := get(name)) is None else read(part) for name, read in self._reads])
         for position in self._key_positions:
             if found[position] is None:
                 raise UnreadableValueError(f"key column {self.columns[position].name} is missing")
@@ -214,7 +215,7 @@ def _numbers(path: str, shape: Shape, value: Canonical) -> Iterator[tuple[str, D
 
 
 def _read_integer(value: Any) -> Canonical:
-    if value is None or type(value) is int:
+    if type(value) is int:
         return value
     number = _number(value)
     return int(number) if number == number.to_integral_value() else number
@@ -232,8 +233,6 @@ def _number(value: Any) -> Decimal:
 
 def _decimal_reader(scale: int) -> Read:
     def read(value: Any) -> Canonical:
-        if value is None:
-            return None
         if type(value) is str:
             whole, _, fraction = value.partition(".")
             if len(fraction) <= scale and fraction.isascii() and (fraction.isdigit() or not fraction):
@@ -250,8 +249,6 @@ def _decimal_reader(scale: int) -> Read:
 
 def _float_reader(digits: int) -> Read:
     def read(value: Any) -> Canonical:
-        if value is None:
-            return None
         try:
             return float(f"{float(value):.{digits}g}") + 0.0
         except (TypeError, ValueError):
@@ -266,7 +263,7 @@ _BOOLEANS = {
 
 
 def _read_boolean(value: Any) -> Canonical:
-    if value is None or isinstance(value, bool):
+    if isinstance(value, bool):
         return value
     try:
         return _BOOLEANS[str(value).lower()]
@@ -277,7 +274,7 @@ def _read_boolean(value: Any) -> Canonical:
 def _read_date(value: Any) -> Canonical:
     if isinstance(value, (int, str)) and value in _INFINITE_DAYS:
         return _INFINITE_DAYS[value]
-    if value is None or type(value) is int:
+    if type(value) is int:
         return value
     try:
         day = value if isinstance(value, date) else date.fromisoformat(str(value)[:10])
@@ -287,8 +284,6 @@ def _read_date(value: Any) -> Canonical:
 
 
 def _read_time(value: Any) -> Canonical:
-    if value is None:
-        return None
     if type(value) is int:
         return value * 1000 if value < _DAY_MICROSECONDS // 1000 else value
     try:
@@ -299,8 +294,6 @@ def _read_time(value: Any) -> Canonical:
 
 
 def _read_timestamp(value: Any) -> Canonical:
-    if value is None:
-        return None
     if isinstance(value, (int, str)) and value in _INFINITE_TIMES:
         return _INFINITE_TIMES[value]
     if type(value) is int:
@@ -324,11 +317,7 @@ def _microseconds(value: int) -> int:
 
 
 def _read_text(value: Any) -> Canonical:
-    if value is None or type(value) is str:
-        return value
-    if isinstance(value, (dict, list)):
-        return json.dumps(value, sort_keys=True)
-    return str(value)
+    return json.dumps(value, sort_keys=True) if isinstance(value, (dict, list)) else str(value)
 
 
 def _read_json(value: Any) -> Canonical:
@@ -351,12 +340,10 @@ def _nested(value: Any) -> Any:
 
 def _list_reader(read: Read, is_unordered: bool) -> Read:
     def read_list(value: Any) -> Canonical:
-        if value is None:
-            return None
         value = _nested(value)
         if not isinstance(value, (list, tuple)):
             raise UnreadableValueError(f"not a list: {value!r}")
-        found = [read(each) for each in value]
+        found = [None if each is None else read(each) for each in value]
         return tuple(sorted(found, key=repr) if is_unordered else found)
 
     return read_list
@@ -364,27 +351,24 @@ def _list_reader(read: Read, is_unordered: bool) -> Read:
 
 def _struct_reader(members: Sequence[tuple[str, Read]]) -> Read:
     def read_struct(value: Any) -> Canonical:
-        if value is None:
-            return None
         if type(value) is not dict:
             value = _nested(value)
             if not isinstance(value, Mapping):
                 raise UnreadableValueError(f"not a struct: {value!r}")
-        return tuple([read(value.get(name)) for name, read in members])
+        return tuple([None if (part := value.get(name)) is None else read(part) for name, read in members])
 
     return read_struct
 
 
 def _map_reader(read_key: Read, read_value: Read) -> Read:
     def read_map(value: Any) -> Canonical:
-        if value is None:
-            return None
         value = _nested(value)
         try:
             pairs = value.items() if isinstance(value, Mapping) else [_pair(each) for each in value]
         except (TypeError, KeyError, ValueError):
             raise UnreadableValueError(f"not a map: {value!r}") from None
-        return tuple(sorted(((read_key(k), read_value(v)) for k, v in pairs), key=repr))
+        found = [(read_key(k), None if v is None else read_value(v)) for k, v in pairs]
+        return tuple(sorted(found, key=repr))
 
     return read_map
 

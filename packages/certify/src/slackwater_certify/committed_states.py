@@ -430,7 +430,8 @@ def arrow_values(kind: DuckDBPyType, values: Sequence[object]) -> pa.Array:
         return pa.array(values, pa.int64())
     if name in {"date", "time"} or name.startswith("timestamp"):
         read = shape_of(kind).read
-        return pa.array([read(value) for value in values], _ARROW_TIMES.get(name, pa.timestamp("us", "UTC")))
+        read_values = [None if value is None else read(value) for value in values]
+        return pa.array(read_values, _ARROW_TIMES.get(name, pa.timestamp("us", "UTC")))
     if name == "blob":
         return pa.array([_bytes(value) for value in values], pa.binary())
     return pa.array([_text(value) for value in values], pa.string())

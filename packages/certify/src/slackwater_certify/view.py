@@ -342,7 +342,7 @@ def _row_key(positions: Sequence[int], reads: Sequence[Callable[[object], Canoni
     pairs = list(zip(positions, reads, strict=True))
 
     def key(values: Values) -> DocumentKey | None:
-        found = tuple([read(values[position]) for position, read in pairs])
+        found = tuple([None if (v := values[position]) is None else read(v) for position, read in pairs])
         return None if None in found else found
 
     return key
