@@ -8,8 +8,8 @@ from datetime import timedelta
 from slackwater.cuts import (
     CutLog,
     FrontierStatus,
-    MarkerStore,
     MarkerStoreUnavailableError,
+    RedisMarkerStore,
     StoredPosition,
     StoreFault,
     cuts_of,
@@ -43,7 +43,7 @@ class RedisMirror:
     """
 
     def __init__(
-        self, source: str, log: CutLog, store: MarkerStore | None, restored_cuts: int, clock: Clock
+        self, source: str, log: CutLog, store: RedisMarkerStore | None, restored_cuts: int, clock: Clock
     ) -> None:
         self._source = source
         self._log = log
@@ -138,7 +138,7 @@ class RedisMirror:
             self._store.close()
 
     @contextmanager
-    def _healthy_store(self) -> Iterator[MarkerStore | None]:
+    def _healthy_store(self) -> Iterator[RedisMarkerStore | None]:
         """Yields the store while nothing is known to be wrong with it."""
         with self._noting_errors():
             yield None if self._is_behind else self._store
@@ -163,7 +163,7 @@ class RedisMirror:
         now = self._clock.monotonic()
         self._rests_until = now + _REST_FACTOR * (now - began_at)
 
-    def _bound(self, store: MarkerStore) -> MarkerStore | None:
+    def _bound(self, store: RedisMarkerStore) -> RedisMarkerStore | None:
         """Returns the store once it knows which log the cuts come from."""
         if not self._is_bound and (log_id := self._log.identity()) is not None:
             store.bind(log_id)
@@ -192,7 +192,7 @@ class RedisMirror:
             logger.warning("%s", text, extra={"source": self._source})
         self._is_behind, self.error = True, text
 
-    def _remove_wrong_content(self, store: MarkerStore, timeline: int) -> bool:
+    def _remove_wrong_content(self, store: RedisMarkerStore, timeline: int) -> bool:
         """Removes a copy of another store, cuts that the log does not have, and all that is none of ours.
 
         Returns:
@@ -211,11 +211,11 @@ class RedisMirror:
             self._remove(store, timeline, wrong)
         return bool(wrong)
 
-    def _remove(self, store: MarkerStore, timeline: int, what: str) -> None:
+    def _remove(self, store: RedisMarkerStore, timeline: int, what: str) -> None:
         self._note_wrong(what)
         store.clear(self._source, timeline)
 
-    def _wrong_content(self, store: MarkerStore) -> str:
+    def _wrong_content(self, store: RedisMarkerStore) -> str:
         """Says what is wrong with frontier or newest cut, which change together; empty: nothing."""
         held = store.position(self._source)
         if held is None:
@@ -227,7 +227,7 @@ class RedisMirror:
             return "a frontier, but not its cut"
         return "" if self._logged_cut(tip.log_offset) == tip else f"a cut at {tip.cut.position} of its own"
 
-    def _restore(self, store: MarkerStore, newest: PublishedCut, status: FrontierStatus) -> None:
+    def _restore(self, store: RedisMarkerStore, newest: PublishedCut, status: FrontierStatus) -> None:
         """Puts the end of the log into the store; what it holds already it refuses, which is harmless."""
         timeline = newest.cut.timeline
         held = store.position(self._source)
@@ -245,7 +245,7 @@ class RedisMirror:
         )
 
     def _show_markers(
-        self, store: MarkerStore, newest: PublishedCut | None, ahead: AheadMarkers | None
+        self, store: RedisMarkerStore, newest: PublishedCut | None, ahead: AheadMarkers | None
     ) -> None:
         position = newest.cut.position if newest else CommitPosition(ahead.timeline if ahead else 0, 0)
         markers = markers_of(newest.cut) if newest else {}

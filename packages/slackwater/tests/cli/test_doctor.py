@@ -20,9 +20,9 @@ from slackwater.cuts import (
     CutLog,
     FrontierState,
     FrontierStatus,
-    MarkerStore,
     MarkerStoreUnavailableError,
     PipelineLog,
+    RedisMarkerStore,
     StoredPosition,
     StoreFault,
     TopicUnavailableError,
@@ -383,7 +383,7 @@ EMPTY_PROBE: Any = SimpleNamespace(
 
 
 def sources_of(
-    store: MarkerStore,
+    store: RedisMarkerStore,
     log: CutLog,
     clock: Clock,
     *,

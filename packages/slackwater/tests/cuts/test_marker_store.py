@@ -8,7 +8,6 @@ import pytest
 from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
-    MarkerStore,
     RedisMarkerStore,
     RegressionNotice,
     StoredPosition,
@@ -34,7 +33,7 @@ LARGEST_LSN = 2**64 - 1
 
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.integration)])
-def store(request: pytest.FixtureRequest) -> Iterator[MarkerStore]:
+def store(request: pytest.FixtureRequest) -> Iterator[RedisMarkerStore]:
     if request.param == "memory":
         yield InMemoryMarkerStore()
     else:
@@ -44,14 +43,14 @@ def store(request: pytest.FixtureRequest) -> Iterator[MarkerStore]:
 
 
 @pytest.fixture
-def put_cut(make_cut: MakeCut, store: MarkerStore, source: str) -> Callable[..., bool]:
+def put_cut(make_cut: MakeCut, store: RedisMarkerStore, source: str) -> Callable[..., bool]:
     def put_lsn(lsn: int, *, timeline: int = 0, log_offset: int = 0) -> bool:
         return store.put_cut(PublishedCut(make_cut(source, lsn, timeline=timeline), log_offset), RUNNING)
 
     return put_lsn
 
 
-def test_newest_is_none_before_the_first_cut(store: MarkerStore, source: str) -> None:
+def test_newest_is_none_before_the_first_cut(store: RedisMarkerStore, source: str) -> None:
     assert store.newest(source, 0) is None
     assert store.cuts_after(source, 0, 0, limit=10) == []
     assert store.markers(source) == {}
@@ -59,14 +58,14 @@ def test_newest_is_none_before_the_first_cut(store: MarkerStore, source: str) ->
 
 
 def test_newest_returns_the_published_cut_with_its_log_offset(
-    make_cut: MakeCut, store: MarkerStore, source: str
+    make_cut: MakeCut, store: RedisMarkerStore, source: str
 ) -> None:
     published = PublishedCut(make_cut(source, 100, transactions=3), 17)
     assert store.put_cut(published, RUNNING)
     assert store.newest(source, 0) == published
 
 
-def test_cut_and_status_appear_together(make_cut: MakeCut, store: MarkerStore, source: str) -> None:
+def test_cut_and_status_appear_together(make_cut: MakeCut, store: RedisMarkerStore, source: str) -> None:
     cut = make_cut(source, 100)
     store.put_cut(PublishedCut(cut, 0), RUNNING)
     assert store.newest(source, 0) == PublishedCut(cut, 0)
@@ -74,7 +73,7 @@ def test_cut_and_status_appear_together(make_cut: MakeCut, store: MarkerStore, s
 
 
 def test_the_position_is_that_of_the_newest_cut(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     assert store.position(source) is None
     put_cut(100, log_offset=17)
@@ -88,7 +87,7 @@ AT_100 = CommitPosition(0, 100)
 
 
 def test_markers_are_replaced_as_a_whole(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     put_cut(100)
     first, odd, many = (f"{source}.inv.a", 0), ("odd/name", 7), {("t", n): Marker(n, n) for n in range(5000)}
@@ -99,7 +98,7 @@ def test_markers_are_replaced_as_a_whole(
 
 @pytest.mark.parametrize("older", [CommitPosition(1, 99), CommitPosition(1, 9), CommitPosition(0, 1000)])
 def test_markers_of_an_older_cut_than_the_newest_are_refused(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool], older: CommitPosition
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool], older: CommitPosition
 ) -> None:
     put_cut(100, timeline=1)
     newer = {("t", 0): Marker(100, 5)}
@@ -109,7 +108,7 @@ def test_markers_of_an_older_cut_than_the_newest_are_refused(
 
 
 def test_the_lsns_of_markers_are_compared_with_all_64_bits(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     put_cut(LARGEST_LSN)
     assert not store.set_markers(source, CommitPosition(0, LARGEST_LSN - 1), {("t", 0): Marker(7, 7)})
@@ -120,7 +119,7 @@ def test_the_lsns_of_markers_are_compared_with_all_64_bits(
     "newer", [CommitPosition(1, 101), CommitPosition(2, 0), CommitPosition(1, LARGEST_LSN)]
 )
 def test_markers_of_a_newer_cut_than_the_store_has_are_taken(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool], newer: CommitPosition
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool], newer: CommitPosition
 ) -> None:
     """The cut itself may not have reached it."""
     put_cut(100, timeline=1)
@@ -129,7 +128,7 @@ def test_markers_of_a_newer_cut_than_the_store_has_are_taken(
 
 
 def test_what_was_published_from_another_log_counts_as_absent(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     store.bind("one log")
     put_cut(100)
@@ -145,7 +144,7 @@ def test_what_was_published_from_another_log_counts_as_absent(
     assert store.newest(source, 0) is not None
 
 
-def test_markers_before_the_first_cut_belong_to_their_log(store: MarkerStore, source: str) -> None:
+def test_markers_before_the_first_cut_belong_to_their_log(store: RedisMarkerStore, source: str) -> None:
     store.bind("one log")
     assert store.set_markers(source, AT_100, {("t", 0): Marker(150, 170)})
     store.bind("another log")
@@ -153,7 +152,7 @@ def test_markers_before_the_first_cut_belong_to_their_log(store: MarkerStore, so
 
 
 def test_a_store_that_is_bound_to_no_log_takes_cuts_of_all(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     store.bind("one log")
     assert put_cut(100)
@@ -162,7 +161,7 @@ def test_a_store_that_is_bound_to_no_log_takes_cuts_of_all(
 
 
 def test_a_sidecar_removes_what_another_log_left_and_begins_anew(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     store.bind("one log")
     put_cut(100, timeline=3)
@@ -177,7 +176,9 @@ def test_a_sidecar_removes_what_another_log_left_and_begins_anew(
     assert store.newest(source, 1) is None
 
 
-def test_a_cleared_source_is_unknown(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
+def test_a_cleared_source_is_unknown(
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
+) -> None:
     put_cut(100, timeline=2)
     store.clear(source, 2)
     assert store.position(source) is None
@@ -187,7 +188,7 @@ def test_a_cleared_source_is_unknown(store: MarkerStore, source: str, put_cut: C
 
 
 def test_nothing_is_removed_from_a_store_of_the_same_log(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     put_cut(100)
     store.bind("one log")
@@ -198,7 +199,7 @@ def test_nothing_is_removed_from_a_store_of_the_same_log(
 
 
 def test_publishing_the_same_cut_again_changes_nothing(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     assert put_cut(100, log_offset=1)
     assert not put_cut(100, log_offset=2)
@@ -207,14 +208,14 @@ def test_publishing_the_same_cut_again_changes_nothing(
     assert newest.log_offset == 1
 
 
-def test_an_older_cut_is_refused(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
+def test_an_older_cut_is_refused(store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
     put_cut(100)
     assert not put_cut(99)
     assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=10)] == [100]
 
 
 def test_lsns_are_compared_with_all_64_bits(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     assert put_cut(LARGEST_LSN - 1)
     assert not put_cut(LARGEST_LSN - 2)
@@ -223,7 +224,7 @@ def test_lsns_are_compared_with_all_64_bits(
 
 
 def test_cuts_after_is_ascending_exclusive_and_limited(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     for lsn in (10, 20, 30, 40):
         put_cut(lsn)
@@ -233,7 +234,7 @@ def test_cuts_after_is_ascending_exclusive_and_limited(
 
 
 def test_a_new_timeline_may_start_below_the_old_one(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     put_cut(100)
     assert put_cut(7, timeline=1)
@@ -241,35 +242,39 @@ def test_a_new_timeline_may_start_below_the_old_one(
     assert store.position(source) == StoredPosition(CommitPosition(1, 7), 0, "a")
 
 
-def test_an_older_timeline_is_refused(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
+def test_an_older_timeline_is_refused(
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
+) -> None:
     put_cut(7, timeline=1)
     assert not put_cut(1000, timeline=0)
     assert store.newest(source, 0) is None
 
 
 def test_timelines_are_compared_as_numbers(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     assert put_cut(100, timeline=9)
     assert put_cut(7, timeline=10)
     assert not put_cut(1000, timeline=9)
 
 
-def test_open_transactions_of_a_cleared_source_are_gone(store: MarkerStore, source: str) -> None:
+def test_open_transactions_of_a_cleared_source_are_gone(store: RedisMarkerStore, source: str) -> None:
     waiting = OpenTransaction(xid=1, commit_lsn=None, since_ms=0, expected={}, received={})
     store.set_open(source, [waiting])
     store.clear(source, 0)
     assert store.open(source) == []
 
 
-def test_sources_do_not_see_each_other(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
+def test_sources_do_not_see_each_other(
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
+) -> None:
     put_cut(100)
     assert store.newest(source + "x", 0) is None
     assert store.markers(source + "x") == {}
 
 
 def test_status_can_change_without_a_cut(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     put_cut(100)
     stalled = FrontierStatus(
@@ -280,7 +285,7 @@ def test_status_can_change_without_a_cut(
     assert store.newest(source, 0) is not None
 
 
-def test_a_regression_is_kept_until_a_status_without_one(store: MarkerStore, source: str) -> None:
+def test_a_regression_is_kept_until_a_status_without_one(store: RedisMarkerStore, source: str) -> None:
     notice = RegressionNotice(
         transaction_offset=7, xid=3, commit_lsn=2**63, newest_lsn=2**64 - 1, has_snapshot=True
     )
@@ -295,7 +300,7 @@ def test_a_regression_is_kept_until_a_status_without_one(store: MarkerStore, sou
 
 
 def test_what_is_known_of_the_connector_outlives_cuts(
-    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+    store: RedisMarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     report = ConnectorReport(
         read_ms=7,
@@ -318,7 +323,7 @@ def test_what_is_known_of_the_connector_outlives_cuts(
     assert store.status(source) == RUNNING
 
 
-def test_open_transactions_are_replaced_as_a_whole(store: MarkerStore, source: str) -> None:
+def test_open_transactions_are_replaced_as_a_whole(store: RedisMarkerStore, source: str) -> None:
     early, late = (
         OpenTransaction(
             xid=xid, commit_lsn=None, since_ms=ms, expected={"inv.a": 3}, received={"inv.a": 1}, hint="h"

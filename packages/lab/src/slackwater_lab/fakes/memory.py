@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slackwater.cuts import FrontierStatus, LeaseLog, PipelineLog, StoredPosition
+from slackwater.cuts import FrontierStatus, LeaseLog, PipelineLog, RedisMarkerStore, StoredPosition
 from slackwater.cuts.compacted_topic import CompactedTopic, Entry
 from slackwater.cuts.cut_log import CutLog, LoggedRecord, cuts_of, may_be_cut
 from slackwater.protocol import (
@@ -156,8 +156,8 @@ class InMemoryLeaseLog(_InMemoryTopic[LeaseRecord], LeaseLog):
     """A topic of leases in this process."""
 
 
-class InMemoryMarkerStore:
-    """A :class:`~slackwater.cuts.store.MarkerStore` in this process; keeps every cut."""
+class InMemoryMarkerStore(RedisMarkerStore):
+    """A marker store in this process; keeps every cut."""
 
     def __init__(self) -> None:
         self._cuts: dict[tuple[str, int], list[PublishedCut]] = {}
@@ -171,21 +171,21 @@ class InMemoryMarkerStore:
         """The id of the bound cut log; empty if there is none."""
 
     def bind(self, log_id: str) -> None:
-        """See the protocol."""
+        """See the class."""
         self.bound = log_id
 
     def adopt(self, source: str) -> bool:
-        """See the protocol."""
+        """See the class."""
         if not self.bound:
             return False
-        is_foreign = self._is_foreign(source)
+        is_foreign = self._is_of_another_log(source)
         if is_foreign:
             self.clear(source, 0)
         self._claim(source)
         return is_foreign
 
     def clear(self, source: str, timeline: int) -> None:
-        """See the protocol."""
+        """See the class."""
         for key in [key for key in self._cuts if key[0] == source]:
             del self._cuts[key]
         of_sources: tuple[dict[str, Any], ...] = (
@@ -200,9 +200,9 @@ class InMemoryMarkerStore:
             of_source.pop(source, None)
 
     def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
-        """See the protocol."""
+        """See the class."""
         source, timeline = cut.cut.source, cut.cut.timeline
-        if self._is_foreign(source) or timeline < self._timelines.get(source, timeline):
+        if self._is_of_another_log(source) or timeline < self._timelines.get(source, timeline):
             return False
         cuts = self._cuts.setdefault((source, timeline), [])
         if cuts and cut.cut.lsn <= cuts[-1].cut.lsn:
@@ -216,56 +216,56 @@ class InMemoryMarkerStore:
         return True
 
     def position(self, source: str) -> StoredPosition | None:
-        """See the protocol."""
-        return None if self._is_foreign(source) else self._positions.get(source)
+        """See the class."""
+        return None if self._is_of_another_log(source) else self._positions.get(source)
 
     def set_markers(
         self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
     ) -> bool:
-        """See the protocol."""
+        """See the class."""
         held = self._positions.get(source)
-        if self._is_foreign(source) or (held is not None and held.position > position):
+        if self._is_of_another_log(source) or (held is not None and held.position > position):
             return False
         self._markers[source] = dict(markers)
         self._claim(source)
         return True
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
-        """See the protocol."""
+        """See the class."""
         cuts = self._cuts_of(source, timeline)
         return cuts[-1] if cuts else None
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
-        """See the protocol."""
+        """See the class."""
         return [c for c in self._cuts_of(source, timeline) if c.cut.lsn > lsn][:limit]
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
-        """See the protocol."""
-        return {} if self._is_foreign(source) else dict(self._markers.get(source, {}))
+        """See the class."""
+        return {} if self._is_of_another_log(source) else dict(self._markers.get(source, {}))
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
-        """See the protocol."""
+        """See the class."""
         self._status[source] = status
 
     def status(self, source: str) -> FrontierStatus | None:
-        """See the protocol."""
+        """See the class."""
         return self._status.get(source)
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
-        """See the protocol."""
+        """See the class."""
         self._open[source] = list(transactions)
 
     def open(self, source: str) -> list[OpenTransaction]:
-        """See the protocol."""
+        """See the class."""
         return sorted(self._open.get(source, ()), key=lambda t: (t.since_ms, t.xid))
 
     def close(self) -> None:
-        """See the protocol."""
+        """See the class."""
 
     def _cuts_of(self, source: str, timeline: int) -> list[PublishedCut]:
-        return [] if self._is_foreign(source) else self._cuts.get((source, timeline), [])
+        return [] if self._is_of_another_log(source) else self._cuts.get((source, timeline), [])
 
-    def _is_foreign(self, source: str) -> bool:
+    def _is_of_another_log(self, source: str) -> bool:
         return bool(self.bound) and self._log_ids.get(source, self.bound) != self.bound
 
     def _claim(self, source: str) -> None:

@@ -15,8 +15,8 @@ from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater.cuts import (
     CutLog,
-    MarkerStore,
     RecordsGoneError,
+    RedisMarkerStore,
     TopicUnavailableError,
 )
 from slackwater.engine.settings import Scope
@@ -299,7 +299,7 @@ class Pipeline(ABC):
             world = self._world
             feed = Feed(
                 self._options,
-                store=cast(MarkerStore, ProcessStore(world, _nothing)),
+                store=cast(RedisMarkerStore, ProcessStore(world, _nothing)),
                 log=cast(CutLog, ProcessLog(world, _nothing)),
                 monotonic=world.clock.monotonic,
             )

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from slackwater.cdc import Frontier
 from slackwater.cuts import (
     CutLog,
-    MarkerStore,
     RecordsGoneError,
+    RedisMarkerStore,
     TopicUnavailableError,
 )
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers, SlackwaterError
@@ -123,7 +123,7 @@ class SidecarProcess:
         """Continues from the cut log; stays dead while that is away."""
         world = self._world
         log = cast(CutLog, ProcessLog(world, self._pass_point))
-        store = cast(MarkerStore, ProcessStore(world, self._pass_point))
+        store = cast(RedisMarkerStore, ProcessStore(world, self._pass_point))
         settings = self.settings
         publisher = Publisher(SOURCE, log, store, settings.restored_cuts, clock=world.clock)
         self._follow(settings, log, publisher)

@@ -17,9 +17,9 @@ from slackwater.control import PipelineNode, SourceSigns, make_topology, sidecar
 from slackwater.cuts import (
     CutLog,
     FrontierStatus,
-    MarkerStore,
     MarkerStoreUnavailableError,
     PipelineLog,
+    RedisMarkerStore,
     StoreFault,
     TopicUnavailableError,
     cuts_of,
@@ -269,7 +269,7 @@ class Sources:
 
     topics: SourceTopics
     evidence: Mapping[str, Evidence]
-    store: MarkerStore
+    store: RedisMarkerStore
     log: CutLog
     pipelines: PipelineLog
     probe: Callable[[], AbstractContextManager[KafkaProbe]]

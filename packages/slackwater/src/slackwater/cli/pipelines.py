@@ -30,7 +30,6 @@ from slackwater.control import (
 from slackwater.cuts import (
     CutLog,
     FrontierStatus,
-    MarkerStore,
     MarkerStoreUnavailableError,
     PipelineLog,
     RedisMarkerStore,
@@ -69,7 +68,7 @@ def settled(
     return found
 
 
-def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
+def reported_status(store: RedisMarkerStore, source: str) -> FrontierStatus | None:
     """Returns the newest report of a source's sidecar; None if there is none in time.
 
     A restarted Redis is empty until the next report of a sidecar, and one that was silent has an old report.
@@ -87,7 +86,7 @@ def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
 
 
 def read_signs(
-    store: MarkerStore, sources: Iterable[str], silent: Container[str] = ()
+    store: RedisMarkerStore, sources: Iterable[str], silent: Container[str] = ()
 ) -> Iterator[SourceSigns]:
     """Yields the signs of sources. If Redis is away, the signs of one source say so, and no more follow.
 

@@ -10,12 +10,11 @@ from slackwater.cuts.errors import CutLogReplacedError as CutLogReplacedError
 from slackwater.cuts.errors import MarkerStoreUnavailableError as MarkerStoreUnavailableError
 from slackwater.cuts.errors import RecordsGoneError as RecordsGoneError
 from slackwater.cuts.errors import StoreFault as StoreFault
+from slackwater.cuts.redis_store import CutRetention as CutRetention
 from slackwater.cuts.redis_store import RedisMarkerStore as RedisMarkerStore
-from slackwater.cuts.store import CutRetention as CutRetention
-from slackwater.cuts.store import MarkerStore as MarkerStore
-from slackwater.cuts.store import StoredPosition as StoredPosition
-from slackwater.cuts.store import markers_of as markers_of
-from slackwater.cuts.store import merged_markers as merged_markers
+from slackwater.cuts.redis_store import StoredPosition as StoredPosition
+from slackwater.cuts.redis_store import markers_of as markers_of
+from slackwater.cuts.redis_store import merged_markers as merged_markers
 from slackwater.kafka.retry import KafkaRetry as KafkaRetry
 from slackwater.kafka.topic import TopicUnavailableError as TopicUnavailableError
 from slackwater.protocol import FrontierState as FrontierState

@@ -22,14 +22,11 @@ import msgspec
 import redis
 
 from slackwater.cuts.errors import MarkerStoreUnavailableError, StoreFault
-from slackwater.cuts.store import (
-    CutRetention,
-    StoredPosition,
-)
 from slackwater.protocol import (
     END_OF_TIME_MS,
     CommitPosition,
     ConnectorReport,
+    Cut,
     FrontierState,
     FrontierStatus,
     InputError,
@@ -102,8 +99,35 @@ _CONTENT = re.compile("WRONGTYPE|WRONGVALUE")
 """The words of Redis and our scripts for a key that contains something else."""
 
 
+@dataclass(frozen=True, slots=True)
+class CutRetention:
+    """The limit of the cuts that a marker store keeps; older ones are read from the cut log."""
+
+    max_cuts: int = 50_000
+    max_bytes: int = 64 * 1024 * 1024
+    """Encoded size; the newest cut is kept even if it alone is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """The position of a store's newest cut, without the cut itself."""
+
+    position: CommitPosition
+    """Position of the newest cut."""
+    log_offset: int
+    """The offset at which the cut log keeps it."""
+    publisher: str
+    """Id of the sidecar that published it."""
+
+
 class RedisMarkerStore:
-    """Implements :class:`~slackwater.cuts.store.MarkerStore`.
+    """Cuts, markers and states of sources, in Redis.
+
+    A cache without authority: it may lose everything at any moment, may be older than the cut log, may be
+    replaced by a copy of itself or of another store, and may contain data of other writers. What it contains
+    is true only if the cut log confirms it. All methods block for at most the store's time-out and raise only
+    :class:`~slackwater.cuts.errors.MarkerStoreUnavailableError`, with the fault if the content
+    cannot be read. Not thread-safe.
 
     Args:
         client: Must return bytes and have a socket time-out; :meth:`connect` creates one.
@@ -150,19 +174,34 @@ class RedisMarkerStore:
         return cls(client, address=_address(url), retention=retention)
 
     def bind(self, log_id: str) -> None:
-        """See the protocol."""
+        """Names the cut log that the cuts of this process must come from.
+
+        From then on everything published from another log counts as absent, and publishing from one is
+        refused until :meth:`adopt`. Does not connect to the server.
+        """
         self._log_id = log_id
 
     def adopt(self, source: str) -> bool:
-        """See the protocol."""
+        """Removes everything published from another log than the bound one; returns whether there was any.
+
+        Called by sidecars only. Without :meth:`bind` it does nothing.
+        """
         return bool(self._log_id) and self._forget("adopt", source, self._log_id, 0)
 
     def clear(self, source: str, timeline: int) -> None:
-        """See the protocol."""
+        """Removes everything about a source, at least up to a timeline.
+
+        Called by sidecars only, for content that cannot be right.
+        """
         self._forget("clear", source, "", timeline)
 
     def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
-        """See the protocol."""
+        """Makes a cut and the frontier visible at once.
+
+        Called by sidecars, after the cut log has acknowledged the cut. Idempotent, and safe with several
+        sidecars: a cut that is not above the newest one of its timeline, or belongs to an older timeline,
+        changes nothing and returns False.
+        """
         source, data = cut.cut.source, encode_cut(cut.cut)
         keys = [cuts_key(source, cut.cut.timeline), frontier_key(source)]
         arguments = [
@@ -178,7 +217,7 @@ class RedisMarkerStore:
         return bool(self._ask("put_cut", lambda: self._put_cut(keys=keys, args=arguments)) == 1)
 
     def position(self, source: str) -> StoredPosition | None:
-        """See the protocol."""
+        """Returns the position of the newest cut; None if there is none. One short round trip."""
         names = ["log_id", "timeline", "lsn", "log", "publisher"]
         with self._guarded("position"):
             fields = cast("list[bytes | None]", self._client.hmget(frontier_key(source), names))
@@ -191,7 +230,12 @@ class RedisMarkerStore:
     def set_markers(
         self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
     ) -> bool:
-        """See the protocol."""
+        """Replaces the markers of all partitions, at once.
+
+        Called by sidecars, after the cut log has acknowledged what they follow from: a cut, and markers that
+        are ahead of it. Returns False and does nothing if the store has a newer cut than the one at
+        ``position``.
+        """
         keys = [markers_key(source), frontier_key(source)]
         arguments: list[Any] = [position.timeline, position.lsn, self._log_id]
         for (topic, partition), marker in markers.items():
@@ -199,40 +243,43 @@ class RedisMarkerStore:
         return bool(self._ask("set_markers", lambda: self._set_markers(keys=keys, args=arguments)) == 1)
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
-        """See the protocol."""
+        """Returns the newest cut of a timeline; None if there is none."""
         with self._guarded("newest"), self._checked(source) as together:
             together.xrevrange(cuts_key(source, timeline), count=1)
             entries = self._unless_foreign(together.execute())
             return _decode_published(entries[0][0]) if entries and entries[0] else None
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
-        """See the protocol."""
+        """Returns the oldest ``limit`` cuts above ``lsn``, ascending.
+
+        Not guaranteed: that they connect to ``lsn`` (see ``Cut.previous_lsn``); older ones may be trimmed.
+        """
         with self._guarded("cuts_after"), self._checked(source) as together:
             together.xrange(cuts_key(source, timeline), min=f"{lsn}-2", count=limit)
             entries = self._unless_foreign(together.execute())
             return [_decode_published(entry) for entry in entries[0]] if entries else []
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
-        """See the protocol."""
+        """Returns the marker of each topic and partition, as :meth:`set_markers` left them."""
         with self._guarded("markers"), self._checked(source) as together:
             together.hgetall(markers_key(source))
             answers = self._unless_foreign(together.execute())
             return dict(_decode_marker_field(*item) for item in answers[0].items()) if answers else {}
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
-        """See the protocol."""
+        """Replaces the state of the frontier; leaves the newest cut alone."""
         key = frontier_key(source)
         fields = _encode_status(status) | _encode_connector(status.connector)
         self._ask("set_status", lambda: self._client.hset(key, mapping=fields))
 
     def status(self, source: str) -> FrontierStatus | None:
-        """See the protocol."""
+        """Returns the state that a sidecar reported last; None if there was none."""
         fields = self._hash("status", frontier_key(source))
         with self._guarded("status"):
             return _decode_status(fields) if "state" in fields else None
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
-        """See the protocol."""
+        """Replaces the list of transactions that the frontier waits for, at once."""
         key = open_key(source)
         with self._guarded("set_open"), self._client.pipeline(transaction=True) as together:
             together.unlink(key)
@@ -241,13 +288,13 @@ class RedisMarkerStore:
             together.execute()
 
     def open(self, source: str) -> list[OpenTransaction]:
-        """See the protocol."""
+        """Returns the transactions the frontier waits for, longest wait first."""
         fields = self._hash("open", open_key(source))
         with self._guarded("open"):
             return sorted(map(_decode_open, fields.values()), key=lambda t: (t.since_ms, t.xid))
 
     def close(self) -> None:
-        """See the protocol."""
+        """Frees connections. The store must not be used afterwards."""
         self._client.close()
 
     def _forget(self, operation: str, source: str, unless_log_id: str, timeline: int) -> bool:
@@ -284,6 +331,27 @@ class RedisMarkerStore:
         except (redis.RedisError, InputError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise MarkerStoreUnavailableError(operation, self._address, reason, _fault(error)) from error
+
+
+def markers_of(cut: Cut) -> dict[tuple[str, int], Marker]:
+    """Returns the marker of every partition at a cut."""
+    return {
+        (topic, number): Marker(cut.lsn, offset)
+        for topic, offsets in cut.end_offsets.items()
+        for number, offset in enumerate(offsets)
+    }
+
+
+def merged_markers(
+    at_cut: Mapping[tuple[str, int], Marker], ahead: Mapping[tuple[str, int], Marker]
+) -> dict[tuple[str, int], Marker]:
+    """Returns for each partition the further one of its two markers, of one timeline."""
+    result = dict(at_cut)
+    for key, marker in ahead.items():
+        held = result.get(key)
+        if held is None or held.safe_commit_lsn < marker.safe_commit_lsn:
+            result[key] = marker
+    return result
 
 
 def _fault(error: Exception) -> StoreFault | None:

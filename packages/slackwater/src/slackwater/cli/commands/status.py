@@ -32,7 +32,7 @@ from slackwater.control import (
     fault_of_run,
     faults_of_source,
 )
-from slackwater.cuts import FrontierState, FrontierStatus, MarkerStore
+from slackwater.cuts import FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.protocol import (
     Cut,
     OpenTransaction,
@@ -118,7 +118,7 @@ class SourceStatus:
 
 
 def source_status(
-    store: MarkerStore,
+    store: RedisMarkerStore,
     source: str,
     timeline: int,
     now_ms: int,
@@ -159,7 +159,7 @@ def source_status(
     )
 
 
-def _status(store: MarkerStore, source: str, timeline: int) -> tuple[FrontierStatus | None, int]:
+def _status(store: RedisMarkerStore, source: str, timeline: int) -> tuple[FrontierStatus | None, int]:
     """Returns what the sidecar has said, and the timeline that counts."""
     said = store.status(source)
     if said is not None and said.timeline is not None:
@@ -184,7 +184,7 @@ def _pipelines(
     return [each for each in topology.pipelines if each.source == source], ""
 
 
-def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
+def status_lines(store: RedisMarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
     """Writes what Redis has of the source.
 
     The timeline is the least one to look at; a newer one that its sidecar follows wins.

@@ -10,7 +10,6 @@ from slackwater.cuts import (
     CutLog,
     CutLogReplacedError,
     LoggedRecord,
-    MarkerStore,
     RecordsGoneError,
     RedisMarkerStore,
     TopicUnavailableError,
@@ -68,7 +67,7 @@ class Feed:
         self,
         options: SourceOptions,
         *,
-        store: MarkerStore | None,
+        store: RedisMarkerStore | None,
         log: CutLog,
         monotonic: Callable[[], float],
     ) -> None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-from slackwater.cuts import CutLog, CutLogReplacedError, MarkerStore, MarkerStoreUnavailableError
+from slackwater.cuts import CutLog, CutLogReplacedError, MarkerStoreUnavailableError, RedisMarkerStore
 from slackwater.protocol.keys import cut_log_topic
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class LogWatch:
     """
 
     def __init__(
-        self, source: str, *, store: MarkerStore | None, log: CutLog, monotonic: Callable[[], float]
+        self, source: str, *, store: RedisMarkerStore | None, log: CutLog, monotonic: Callable[[], float]
     ) -> None:
         self._source = source
         self._store = store
@@ -111,7 +111,7 @@ class LogWatch:
         if self._store is not None:
             self._store.close()
 
-    def _usable_store(self) -> MarkerStore | None:
+    def _usable_store(self) -> RedisMarkerStore | None:
         """Returns the store if it answers and the log's id is known; it may have data of another log."""
         if self._store is None or self._monotonic() < self._rests_until:
             return None
