@@ -20,7 +20,6 @@ from slackwater.client import (
     TransactionalProducer,
     TransactionLostError,
 )
-from slackwater.client.broker import Writer
 from slackwater.client.kafka import KafkaBroker as Broker
 from slackwater.client.kafka import KafkaWriter
 from slackwater.dev import KafkaBroker
@@ -65,7 +64,7 @@ class LossyBroker(Broker):
         self.loss = Loss.NONE
         self.opened = 0
 
-    def writer(self, transactional_id: str, settings: ProducerSettings) -> Writer:
+    def writer(self, transactional_id: str, settings: ProducerSettings) -> KafkaWriter:
         self.opened += 1
         return LossyWriter(self, self._settings, transactional_id, settings)
 

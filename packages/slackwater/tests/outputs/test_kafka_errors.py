@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.engine.documents import DocumentBatch
+from slackwater.kafka.transactions import KafkaTransactions
 from slackwater.outputs.contract import OutputRefusedError
 from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, read_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
@@ -272,7 +273,7 @@ class FakeTime:
         return self.seconds
 
 
-class OneFailure:
+class OneFailure(KafkaTransactions):
     """Producers that fail to open, each after this many seconds, until the list is empty."""
 
     def __init__(self, time: FakeTime, *failures: Exception, seconds: float = 30.0) -> None:
@@ -283,6 +284,9 @@ class OneFailure:
 
     def __call__(self, _: KafkaSinkSettings) -> "OneFailure":
         return self
+
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
+        raise AssertionError("it asks no Kafka")
 
     def open(self) -> None:
         self.opened += 1

@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.kafka.transactions import Headers
+from slackwater.kafka.transactions import Headers, KafkaTransactions
 from slackwater.outputs.kafka import sink as kafka
 from slackwater.outputs.kafka.answers import TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
@@ -18,6 +19,7 @@ from slackwater.protocol import (
     KafkaSettings,
     OvertakenError,
     ProgressRecord,
+    SlackwaterError,
     StateError,
     TopicState,
     UnavailableError,
@@ -47,13 +49,16 @@ class Broker:
             raise TransactionFailedError(what, "broker is away")
 
 
-class Producer:
+class Producer(KafkaTransactions):
     """Stands in for Kafka's."""
 
     def __init__(self, broker: Broker, settings: KafkaSinkSettings) -> None:
         self._broker = broker
         self._progress: ProgressRecord | None = None
         self.settings = settings
+
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
+        raise AssertionError("it asks no Kafka")
 
     def open(self) -> None:
         self._broker.did("open")

@@ -3,12 +3,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import Scope
-from slackwater.kafka.transactions import DeliveryReport, Headers
+from slackwater.kafka.transactions import DeliveryReport, Headers, KafkaTransactions
 from slackwater.outputs.batch import commit_units
 from slackwater.outputs.contract import Emit, OutputRefusedError, SinkStep
 from slackwater.outputs.kafka.answers import TransactionFailedError
@@ -17,6 +17,7 @@ from slackwater.outputs.kafka.transaction import BatchTransaction
 from slackwater.protocol import (
     KafkaSettings,
     ProgressRecord,
+    SlackwaterError,
     StateError,
     decode_commit_record,
     decode_progress_record,
@@ -27,7 +28,7 @@ MakeBatch = Callable[..., DocumentBatch]
 Produced = tuple[str, bytes | None, bytes | None, Headers]
 
 
-class FakeProducer:
+class FakeProducer(KafkaTransactions):
     """Acknowledges on flush; partition = first byte of the key modulo 2, or 0."""
 
     def __init__(self, *, loses: bytes = b"none", refuses: Mapping[bytes, KafkaError] | None = None) -> None:
@@ -38,6 +39,9 @@ class FakeProducer:
         self._loses = loses
         self._refuses = refuses or {}
         self._refused: list[tuple[DeliveryReport, bytes, int]] = []
+
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
+        raise AssertionError("it asks no Kafka")
 
     def open(self) -> None:
         self.calls.append("open")

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, TopicPartition
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Portion, ProducerSettings, Stored
 from slackwater.client.errors import TransactionLostError
 from slackwater.client.transaction import Place
-from slackwater.kafka.transactions import DeliveryReport, Headers
+from slackwater.kafka.transactions import DeliveryReport, Headers, KafkaTransactions
 from slackwater.protocol import (
     Clock,
     ConfigError,
@@ -308,8 +308,8 @@ class MemoryMember:
             self._group.share_out(self._group.partitions)
 
 
-class MemoryWriter:
-    """Implements :class:`slackwater.client.broker.Writer`; nobody else may write to its topics meanwhile."""
+class MemoryWriter(KafkaTransactions):
+    """Writes transactions to a broker in memory; nobody else may write to its topics meanwhile."""
 
     def __init__(self, broker: MemoryBroker, transactional_id: str) -> None:
         self._broker = broker
@@ -317,6 +317,9 @@ class MemoryWriter:
         self._written: dict[Place, list[MemoryRecord]] = {}
         self._offsets: tuple[dict[Place, Stored], _Group | None] = {}, None
         self._reports: list[Callable[[], None]] = []
+
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
+        raise AssertionError("it asks no Kafka")
 
     def open(self) -> None:
         """See the protocol."""
@@ -352,7 +355,7 @@ class MemoryWriter:
             report()
         self._reports = []
 
-    def flush(self, has_failed: Callable[[], bool]) -> None:
+    def flush(self, has_failed: Callable[[], bool] = lambda: False) -> None:
         """See the protocol."""
         self.serve()
 

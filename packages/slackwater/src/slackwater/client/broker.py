@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
-from confluent_kafka import TopicPartition
-
 from slackwater.cdc.records.record import Record
 from slackwater.client.transaction import Place
-from slackwater.kafka.transactions import TransactionWriter
+from slackwater.kafka.transactions import KafkaTransactions
 
 
 class Portion(NamedTuple):
@@ -131,27 +129,6 @@ class Member(Protocol):
         ...
 
 
-class Writer(TransactionWriter, Protocol):
-    """Writes the transactions of a producer.
-
-    Methods raise only :class:`SlackwaterError`; :class:`OvertakenError` means that another writer has opened
-    the same id, and :class:`OutcomeUnknownError` that it is not known whether a commit succeeded; then only
-    :meth:`discard` may follow. After other errors of a commit, the transaction was not committed.
-    """
-
-    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
-        """Commits a group's offsets with the transaction.
-
-        Args:
-            offsets: One per partition.
-            member: See :meth:`Member.group_metadata`.
-
-        Raises:
-            TransactionLostError: The group has removed the member.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
     """The settings of a producer."""
@@ -218,6 +195,6 @@ class Broker(Protocol):
         """
         ...
 
-    def writer(self, transactional_id: str, settings: ProducerSettings) -> Writer:
+    def writer(self, transactional_id: str, settings: ProducerSettings) -> KafkaTransactions:
         """Returns a writer that has not been opened yet."""
         ...

@@ -15,7 +15,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.records.record import Record
-from slackwater.client.broker import Portion, ProducerSettings, Stored, Writer
+from slackwater.client.broker import Portion, ProducerSettings, Stored
 from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.client.transaction import Place
 from slackwater.kafka.retry import (
@@ -169,7 +169,7 @@ class KafkaBroker:
             return None
         return timedelta(milliseconds=int(config["min.compaction.lag.ms"].value or 0))
 
-    def writer(self, transactional_id: str, settings: ProducerSettings) -> Writer:
+    def writer(self, transactional_id: str, settings: ProducerSettings) -> KafkaTransactions:
         """See the protocol."""
         return KafkaWriter(self._kafka, transactional_id, settings)
 
@@ -405,7 +405,13 @@ class KafkaMember:
 
 
 class KafkaWriter(KafkaTransactions):
-    """Implements :class:`slackwater.client.broker.Writer`."""
+    """Writes the transactions of a producer.
+
+    Methods raise only :class:`SlackwaterError`; :class:`OvertakenError` means that another writer has opened
+    the same id, and :class:`OutcomeUnknownError` that it is not known whether a commit succeeded; then only
+    :meth:`discard` may follow. After other errors of a commit, the transaction was not committed. Sending
+    offsets raises :class:`TransactionLostError` if the group has removed the member.
+    """
 
     def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: ProducerSettings) -> None:
         self._id = transactional_id
@@ -418,7 +424,7 @@ class KafkaWriter(KafkaTransactions):
         )
 
     def commit(self) -> None:
-        """See the protocol."""
+        """See :meth:`KafkaTransactions.commit`."""
         try:
             super().commit()
         except SlackwaterError as error:

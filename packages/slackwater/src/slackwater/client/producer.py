@@ -9,7 +9,7 @@ from contextlib import closing
 from datetime import timedelta
 from types import TracebackType
 
-from slackwater.client.broker import Broker, ProducerSettings, Writer
+from slackwater.client.broker import Broker, ProducerSettings
 from slackwater.client.consumer import TransactionalConsumer
 from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.client.finishing import finished
@@ -17,7 +17,7 @@ from slackwater.client.kafka import DROPPED, KafkaBroker, failure
 from slackwater.client.log import commit_log
 from slackwater.client.transaction import Commit
 from slackwater.client.written import Row, WrittenTransaction, check_after, commit_after
-from slackwater.kafka.transactions import DeliveredOffsets, Headers
+from slackwater.kafka.transactions import DeliveredOffsets, Headers, KafkaTransactions
 from slackwater.protocol import (
     Clock,
     CommitPosition,
@@ -93,7 +93,7 @@ class TransactionalProducer:
         """The error that ended the instance."""
         for topic in (self.transaction_topic, self.commit_topic):
             self._broker.ensure_topic(topic, 1, exactly=True)
-        self._writer: Writer | None = self._opened_writer()
+        self._writer: KafkaTransactions | None = self._opened_writer()
         self._newest = self._read_newest()
 
     def __enter__(self) -> "TransactionalProducer":
@@ -156,7 +156,7 @@ class TransactionalProducer:
 
     # --- for its transactions
 
-    def begin(self, transaction: "ProducerTransaction") -> tuple[Writer, WrittenTransaction]:
+    def begin(self, transaction: "ProducerTransaction") -> tuple[KafkaTransactions, WrittenTransaction]:
         """Begins a Kafka transaction at the next position, or at that of a given commit."""
         with self._beginning:  # tasks of one event loop begin in threads
             if self._open is not None:
@@ -169,7 +169,7 @@ class TransactionalProducer:
             self._open = None
             raise
 
-    def _begin(self, given: Commit | None) -> tuple[Writer, WrittenTransaction]:
+    def _begin(self, given: Commit | None) -> tuple[KafkaTransactions, WrittenTransaction]:
         writer = self._ready_writer()
         now_ms = epoch_ms(self._clock.now())
         if given is not None:
@@ -231,7 +231,7 @@ class TransactionalProducer:
 
     # --- instances
 
-    def _ready_writer(self) -> Writer:
+    def _ready_writer(self) -> KafkaTransactions:
         """Returns the writer, or a new one if it has failed and no other instance has committed since."""
         if self._over is not None:
             raise self._over
@@ -251,7 +251,7 @@ class TransactionalProducer:
             self._give_up(error)
             raise error
 
-    def _opened_writer(self) -> Writer:
+    def _opened_writer(self) -> KafkaTransactions:
         writer = self._broker.writer(self.transactional_id, self._settings)
         try:
             writer.open()
@@ -348,7 +348,7 @@ class ProducerTransaction:
         consumer: TransactionalConsumer | None = None,
     ) -> None:
         self._producer, self.given, self.consumer = producer, given, consumer
-        self._begun: tuple[Writer, WrittenTransaction] | None = None
+        self._begun: tuple[KafkaTransactions, WrittenTransaction] | None = None
         self.broken: SlackwaterError | None = None
         """What broke it: it can no longer be committed."""
         self._headers: Headers = []
@@ -485,7 +485,7 @@ class ProducerTransaction:
         return record, log.ranges()[0].first_offset
 
     @property
-    def _writing(self) -> tuple[Writer, WrittenTransaction]:
+    def _writing(self) -> tuple[KafkaTransactions, WrittenTransaction]:
         if self._begun is None:
             raise ConfigError("the transaction has not been started", "use it in a with block")
         return self._begun
@@ -518,7 +518,7 @@ class ProducerTransaction:
             raise self.broken
 
     def _flush(
-        self, writer: Writer, written: WrittenTransaction, reports: dict[str, DeliveredOffsets]
+        self, writer: KafkaTransactions, written: WrittenTransaction, reports: dict[str, DeliveredOffsets]
     ) -> None:
         """Waits until Kafka has acknowledged all records so far."""
         try:
@@ -531,7 +531,7 @@ class ProducerTransaction:
             writer.check()
             raise UnavailableError("the Kafka client dropped records of the transaction", "try again")
 
-    def _check_taken(self, writer: Writer, reports: dict[str, DeliveredOffsets]) -> None:
+    def _check_taken(self, writer: KafkaTransactions, reports: dict[str, DeliveredOffsets]) -> None:
         """Raises if Kafka has rejected a record, and names it; dropped records do not carry the reason."""
         for topic, each in reports.items():
             if each.first_error is None:

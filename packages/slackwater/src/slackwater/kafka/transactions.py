@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
@@ -45,64 +45,6 @@ def is_fenced(error: KafkaError) -> bool:
 
 DeliveryReport = Callable[[KafkaError | None, Record], None]
 """Called with an error, or with the place at which a record was written."""
-
-
-class TransactionWriter(Protocol):
-    """Writes Kafka transactions under one transactional id; from one thread.
-
-    Methods block until Kafka has answered, but not longer than the request time-out. Its user defines the
-    errors that they raise.
-    """
-
-    def open(self) -> None:
-        """Fences earlier writers. When it returns, their open transactions have ended."""
-        ...
-
-    def begin(self) -> None:
-        """Begins a transaction, without a request to Kafka."""
-        ...
-
-    def produce(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        report: DeliveryReport | None,
-    ) -> None:
-        """Queues a record; blocks only while the queue is full. The key determines the partition.
-
-        The report is called during a later call of a method; without one, only the commit reports a failure.
-        """
-        ...
-
-    def serve(self) -> None:
-        """Calls the reports of the deliveries that have finished. Does not block."""
-        ...
-
-    def flush(self, has_failed: Callable[[], bool]) -> None:
-        """Waits until every record has its delivery report, or until shortly after one has failed."""
-        ...
-
-    def check(self) -> None:
-        """Raises the error that broke the open transaction, if any, without a request to Kafka."""
-        ...
-
-    def commit(self) -> None:
-        """Makes the transaction visible; after an error that is not a refusal, the outcome is unknown."""
-        ...
-
-    def abort(self) -> SlackwaterError | None:
-        """Aborts, and returns None, or the reason why that failed; then only :meth:`discard` may follow."""
-        ...
-
-    def discard(self) -> None:
-        """Closes the connections; never raises.
-
-        An open transaction is aborted if Kafka answers at once; otherwise it ends at the next :meth:`open`,
-        or by its time-out.
-        """
-        ...
 
 
 class DeliveredOffsets:
@@ -152,11 +94,12 @@ class DeliveredOffsets:
 
 
 class KafkaTransactions(ABC):
-    """A :class:`TransactionWriter` over librdkafka.
+    """Writes Kafka transactions under one transactional id; from one thread.
 
-    Keys are partitioned as Kafka's Java producer does it (murmur2), so that other producers' conventions
-    hold. The size of records is limited by their topic, whose ``max.message.bytes`` counts compressed bytes.
-    One thread. :meth:`_meaning` defines what its methods raise.
+    Methods block until Kafka has answered, but not longer than the request time-out. :meth:`_meaning` defines
+    what they raise. Keys are partitioned as Kafka's Java producer does it (murmur2), so that other producers'
+    conventions hold. The size of records is limited by their topic, whose ``max.message.bytes`` counts
+    compressed bytes.
 
     Args:
         kafka: The cluster, and further librdkafka settings.
@@ -197,12 +140,12 @@ class KafkaTransactions(ABC):
         """Returns what to raise for an error of Kafka in an operation."""
 
     def open(self) -> None:
-        """See the protocol."""
+        """Fences earlier writers. When it returns, their open transactions have ended."""
         with self._translated("init_transactions"):
             self._producer.init_transactions(self._timeout)
 
     def begin(self) -> None:
-        """See the protocol."""
+        """Begins a transaction, without a request to Kafka."""
         with self._translated("begin_transaction"):
             self._producer.begin_transaction()
 
@@ -214,7 +157,10 @@ class KafkaTransactions(ABC):
         headers: Headers,
         report: DeliveryReport | None,
     ) -> None:
-        """See the protocol: waits for room for at most the request time-out."""
+        """Queues a record; blocks only while the queue is full. The key determines the partition.
+
+        The report is called during a later call of a method; without one, only the commit reports a failure.
+        """
         try:
             self._producer.produce(topic, value, key, headers=headers, on_delivery=report)
         except BufferError:
@@ -239,12 +185,12 @@ class KafkaTransactions(ABC):
         self._late("produce", f"the queue of the producer stayed full for {self._timeout:g} s")
 
     def serve(self) -> None:
-        """See the protocol."""
+        """Calls the reports of the deliveries that have finished. Does not block."""
         with self._translated("poll"):
             self._producer.poll(0)
 
     def flush(self, has_failed: Callable[[], bool] = lambda: False) -> None:
-        """Waits for all delivery reports, as long as they arrive.
+        """Waits for all delivery reports, as long as they arrive, or until shortly after one has failed.
 
         If Kafka has refused a record, those that were not sent yet stay queued until the transaction is
         aborted: they get no report.
@@ -302,12 +248,15 @@ class KafkaTransactions(ABC):
                 raise error
 
     def commit(self) -> None:
-        """See the protocol."""
+        """Makes the transaction visible; after an error that is not a refusal, the outcome is unknown."""
         with self._translated("commit_transaction"):
             self._producer.commit_transaction(self._timeout)
 
     def abort(self) -> SlackwaterError | None:
-        """See the protocol: waits for Kafka only for some seconds."""
+        """Aborts, and returns None, or the reason why that failed; then only :meth:`discard` may follow.
+
+        It waits for Kafka only for some seconds.
+        """
         try:
             with self._translated("abort_transaction"):
                 self._producer.abort_transaction(_ABORT_TIMEOUT_SECONDS)

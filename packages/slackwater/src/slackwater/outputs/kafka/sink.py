@@ -22,7 +22,7 @@ from slackwater.kafka.registry import (
     subject,
     wire_header,
 )
-from slackwater.kafka.transactions import TransactionWriter
+from slackwater.kafka.transactions import KafkaTransactions
 from slackwater.outputs.contract import OutputRefusedError, SinkProbe
 from slackwater.outputs.kafka.answers import (
     SinkProducer,
@@ -66,7 +66,7 @@ class KafkaSink(Sink):
         *,
         probe: SinkProbe | None = None,
         clock: Clock | None = None,
-        connect: Callable[[KafkaSinkSettings], TransactionWriter] = SinkProducer,
+        connect: Callable[[KafkaSinkSettings], KafkaTransactions] = SinkProducer,
         waiting: Waiting | None = None,
     ) -> None:
         if waiting is not None:
@@ -77,7 +77,7 @@ class KafkaSink(Sink):
         the run."""
         self._connect = connect
         self._guard = TopicGuard(self._patient)
-        self._producer: TransactionWriter | None = None
+        self._producer: KafkaTransactions | None = None
         self._timeout = settings.transaction_timeout
         """The time-out of the producer's transactions."""
         self._limits: Mapping[str, int] = {}
@@ -182,7 +182,7 @@ class KafkaSink(Sink):
         is_transient = isinstance(error, TransactionFailedError) and error.is_transient
         return Failure(str(error), self._settings.attempts, is_transient)
 
-    def _begin_run(self, producer: TransactionWriter) -> ProgressRecord | None:
+    def _begin_run(self, producer: KafkaTransactions) -> ProgressRecord | None:
         """Writes the newest progress again, with the id of this run, when no earlier run writes any more."""
         newest = newest_progress(self._patient)
         self._guard.check(newest)
@@ -210,7 +210,7 @@ class KafkaSink(Sink):
             raise
         self._progress = visible_progress(progress)
 
-    def _write_alone(self, producer: TransactionWriter, progress: ProgressRecord) -> None:
+    def _write_alone(self, producer: KafkaTransactions, progress: ProgressRecord) -> None:
         """Writes a progress record in a separate transaction."""
         producer.begin()
         producer.produce(
@@ -222,10 +222,10 @@ class KafkaSink(Sink):
         )
         producer.commit()
 
-    def _connected(self) -> TransactionWriter:
+    def _connected(self) -> KafkaTransactions:
         return self._producer or self._take_over_again()
 
-    def _take_over_again(self) -> TransactionWriter:
+    def _take_over_again(self) -> KafkaTransactions:
         """Connects a new producer for the same run, unless another run has begun.
 
         This is checked twice. A run that begins in between would be fenced, but finds that the newest record
@@ -234,7 +234,7 @@ class KafkaSink(Sink):
         self._refuse_overtaken()
         return self._connect_producer(self._go_on)
 
-    def _go_on(self, _producer: TransactionWriter) -> ProgressRecord | None:
+    def _go_on(self, _producer: KafkaTransactions) -> ProgressRecord | None:
         progress = self._refuse_overtaken()
         self._guard.check_identity()
         return progress
@@ -256,8 +256,8 @@ class KafkaSink(Sink):
         return visible_progress(newest)
 
     def _connect_producer(
-        self, begin: Callable[[TransactionWriter], ProgressRecord | None]
-    ) -> TransactionWriter:
+        self, begin: Callable[[KafkaTransactions], ProgressRecord | None]
+    ) -> KafkaTransactions:
         """Connects a producer that fences earlier ones; keeps it if `begin` can then read what is visible."""
         self._limits, kafka = self._guard.largest_records(), self._settings.kafka
         producer = self._producer = self._connect(

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.kafka.retry import is_transient
-from slackwater.kafka.transactions import DeliveredOffsets, Headers, TransactionWriter
+from slackwater.kafka.transactions import DeliveredOffsets, Headers, KafkaTransactions
 from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit
 from slackwater.outputs.contract import Emit, OutputRefusedError, SinkStep, UnfitValueError
 from slackwater.outputs.kafka.answers import TransactionFailedError, refusal
@@ -72,7 +72,7 @@ class BatchTransaction:
     def __init__(
         self,
         settings: KafkaSinkSettings,
-        producer: TransactionWriter,
+        producer: KafkaTransactions,
         batch: DocumentBatch,
         reached: Callable[[SinkStep], None],
         topics_after: _TopicsAfter = lambda _: {},
