@@ -59,9 +59,6 @@ class AvroToJson:
     Writes what JsonConverter does with ``schemas.enable=false``: bytes and Connect's Decimal as base64 (only
     the schema contains the scale), dates and times as the integers that Debezium means, unions without their
     branch, maps as objects. A change event also contains Connect's schema of its rows, as ``schema``.
-
-    Args:
-        schema_of: Finds schemas.
     """
 
     def __init__(self, schema_of: SchemaOf) -> None:

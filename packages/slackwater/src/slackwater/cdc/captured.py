@@ -284,12 +284,7 @@ def shared_topics(topics: SourceTopics, tables: Iterable[str]) -> Iterator[Captu
 def omitted_by(
     properties: Mapping[str, str], used: Mapping[str, Collection[str]]
 ) -> Iterator[CapturedFinding]:
-    """Yields the tables and columns that a connector's filters leave out.
-
-    Args:
-        properties: The connector's, as Kafka Connect has them.
-        used: Tables, ``schema.table``, with the columns of each that are used.
-    """
+    """Yields the tables and columns that a connector's filters leave out."""
     for name, columns in used.items():
         table = SeenTable(name=name)
         schema = name.partition(".")[0]
@@ -326,13 +321,7 @@ def _matches(patterns: str, name: str) -> bool | None:
 def changes_between(
     before: SeenTable, now: SeenTable, present: Mapping[int, str] = {}
 ) -> Iterator[CapturedFinding]:
-    """Yields what happened to a table between two examinations without producing events.
-
-    Args:
-        before: At the earlier look.
-        now: At the later one.
-        present: What :func:`present_names` returns for the oids of `before`.
-    """
+    """Yields what happened to a table between two examinations without producing events."""
     if not before.oid:
         return
     if now.oid != before.oid:
@@ -367,13 +356,7 @@ def changes_between(
 
 
 def absent_columns(before: SeenTable, now: SeenTable, used: Collection[str]) -> Iterator[CapturedFinding]:
-    """Yields the columns that views use and that a table does not have, or no longer has.
-
-    Args:
-        before: The earlier examination, which only shows what happened to a column.
-        now: The later one.
-        used: The names of the columns that views use.
-    """
+    """Yields the columns that views use and that a table does not have, or no longer has."""
     names = {column.number: column.name for column in now.columns}
     earlier = {column.name: column.number for column in before.columns if before.oid == now.oid}
     for name in sorted(set(used) - set(names.values())) if now.oid else ():

@@ -325,12 +325,7 @@ def read_tables(
 
 
 def _confirmed(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> Iterator[CapturedFinding]:
-    """Yields the findings that the rows of the tables do not disprove. Blocks as :func:`read_tables` does.
-
-    Args:
-        connection: As for :func:`read_tables`; its user should have SELECT on the tables.
-        found: What :func:`changes_between` returned.
-    """
+    """Yields the findings that the rows of the tables do not disprove. Blocks as :func:`read_tables` does."""
     for each in found:
         proof = each.proof
         # A table that may not be read cannot be disproved.

@@ -49,13 +49,7 @@ class Boundaries(NamedTuple):
 
 
 class ChangeWriter:
-    """Writes and numbers the change events of one commit. Tables may be taken in any order.
-
-    Args:
-        source: Where the events come from.
-        commit: The commit.
-        now_ms: The time of writing, milliseconds since the epoch.
-    """
+    """Writes and numbers the change events of one commit. Tables may be taken in any order."""
 
     __slots__ = ("_tail", "commit", "counts", "source", "total", "xid")
 

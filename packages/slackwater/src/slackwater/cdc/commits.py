@@ -46,12 +46,7 @@ class Regression:
 
 
 class RegressionWatch:
-    """Follows ENDs and snapshot rows.
-
-    Args:
-        newest_lsn: The newest END that earlier processes have seen.
-        newest_ms: The latest commit time they have seen, milliseconds since the epoch.
-    """
+    """Follows ENDs and snapshot rows."""
 
     def __init__(self, newest_lsn: int, newest_ms: int) -> None:
         self._all_known_above = self._newest_lsn = newest_lsn
@@ -70,13 +65,7 @@ class RegressionWatch:
         self._first_unknown_offset = None
 
     def read_unknown_end(self, offset: int, end: End, known_from_lsn: int) -> bool:
-        """Returns whether an END at or below the newest one, not read before, shows that LSNs went back.
-
-        Args:
-            offset: In the transaction topic.
-            end: Its content.
-            known_from_lsn: Every END above this that was read is remembered.
-        """
+        """Returns whether an END at or below the newest one, not read before, shows that LSNs went back."""
         if self._first_unknown_offset is None:
             self._first_unknown_offset = offset
         is_new = max(self._all_known_above, known_from_lsn) < end.commit_lsn <= self._newest_lsn
@@ -165,14 +154,6 @@ class Commits:
     """Owns the transactions that have begun, their commit order and the records that cannot be read.
 
     Readers of partitions open transactions here; only this class closes them.
-
-    Args:
-        topic: The transaction topic.
-        subscription: The tables that are followed.
-        watch: Receives every END.
-        lsn: The newest commit that was published; ENDs up to it are repeats.
-        position: Where reading begins.
-        done: Transactions that were published, so that repeated rows of theirs are recognised.
     """
 
     def __init__(

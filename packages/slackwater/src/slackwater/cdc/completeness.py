@@ -60,12 +60,6 @@ class Completeness:
 
     * ``overtaken``: the list of partitions was read after the overtaking rows, so none is missing from it.
     * ``offsets``: what an exactly-once connector wrote before END is below the high watermarks of then.
-
-    Args:
-        subscription: What proves completeness, by table.
-        commits: The transactions; only read.
-        partitions: All that are read.
-        fences: Provides end offsets.
     """
 
     def __init__(
@@ -194,12 +188,7 @@ def _original_numbering_is_complete(transaction: Transaction) -> bool:
 
 
 def _last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str, int]) -> bool:
-    """Judges a renumbered transaction by rule 2, without the end offsets.
-
-    Args:
-        transaction: A transaction with END.
-        newest_ms: The newest record timestamp of each connector run.
-    """
+    """Judges a renumbered transaction by rule 2, without the end offsets."""
     end, counted, runs = transaction.last_end, transaction.last_counted, transaction.runs
     if end is None or not counted:
         return end is not None
@@ -257,13 +246,7 @@ def _covers(seen: bytes, count: int) -> bool:
 def open_transaction(
     transaction: Transaction, missing_tables: list[str], partitions: Iterable[PartitionQueue]
 ) -> OpenTransaction:
-    """Returns a transaction above the frontier; ``since_ms`` is left at 0.
-
-    Args:
-        transaction: The transaction.
-        missing_tables: Those of its tables of which no partition is known.
-        partitions: The partitions of its tables.
-    """
+    """Returns a transaction above the frontier; ``since_ms`` is left at 0."""
     end = transaction.end
     rows_of_all = [*transaction.runs, *(transaction.exempt or {}).values()]
     tables = {table: None for rows in rows_of_all for table in rows.tracks}

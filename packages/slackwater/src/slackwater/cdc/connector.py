@@ -190,11 +190,7 @@ def topic_properties(prefix: str, partitions: int, replication_factor: int) -> d
 
 
 def faults_of(properties: Mapping[str, str]) -> list[Fault]:
-    """Returns the properties that prevent a connector's topics from being read correctly, in no order.
-
-    Args:
-        properties: The connector's, as Connect has them.
-    """
+    """Returns the properties that prevent a connector's topics from being read correctly, in no order."""
     found = [
         Fault(name, has, rule.needs, rule.reason, rule.is_silent)
         for name, rule in _RULES.items()

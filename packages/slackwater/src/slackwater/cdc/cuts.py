@@ -49,15 +49,7 @@ class Barriers:
 
 
 class Cuts:
-    """Collects transactions in commit order and forms cuts.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        timeline: The timeline of the cuts; that of ``start``, if there is one.
-        start: The cut from which it continues.
-        partitions: All that are read.
-        barriers: Choose the barriers among the commits; begin at ``start``, too.
-    """
+    """Collects transactions in commit order and forms cuts."""
 
     def __init__(
         self, source: str, timeline: int, start: Cut | None, partitions: Partitions, barriers: Barriers
@@ -168,14 +160,7 @@ class Cuts:
         has_incremental_rows: bool,
         without_snapshot: tuple[str, ...],
     ) -> Cut:
-        """Ends a cut at the present frontier.
-
-        Args:
-            repeated: Commit LSNs with rows that were repeated since the last cut.
-            incremental_rows: Rows of incremental snapshots that were read since the last cut.
-            has_incremental_rows: Whether the range of this cut contains rows of incremental snapshots.
-            without_snapshot: Topics of tables without a complete snapshot.
-        """
+        """Ends a cut at the present frontier."""
         self._event_count += incremental_rows
         cut = Cut(
             source=self._source,

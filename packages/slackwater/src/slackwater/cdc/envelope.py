@@ -220,10 +220,6 @@ def decode_change(value: bytes) -> Change:
 def xid_of(row: Row, value: bytes = b"") -> int:
     """Returns the transaction of a row that has one.
 
-    Args:
-        row: The row.
-        value: The record, for the error.
-
     Raises:
         UndecodableRecordError: The row does not name it, or not as a PostgreSQL connector does.
     """

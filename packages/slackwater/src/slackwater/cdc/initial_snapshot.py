@@ -244,13 +244,7 @@ class RecentRows:
 
 
 class InitialSnapshot(Waiting):
-    """All attempts at the initial snapshot since the frontier, of which the newest counts.
-
-    Args:
-        first: The first portion that was read.
-        announced: The notifications; only read.
-        subscription: The tables that are followed.
-    """
+    """All attempts at the initial snapshot since the frontier, of which the newest counts."""
 
     __slots__ = (
         "_announced",
@@ -369,16 +363,7 @@ def _received(portions: Iterable[Portion]) -> dict[str, int]:
 
 
 class TableSnapshots:
-    """Knows which topics have tables without a complete snapshot.
-
-    Args:
-        topics: The names of the source's topics.
-        announced: The notifications about snapshots; only read.
-        commits: What was read of the transaction topic; only read.
-        partitions: All that are read.
-        start: The cut to continue from.
-        complete: Tables that need no snapshot, as an operator says.
-    """
+    """Knows which topics have tables without a complete snapshot."""
 
     def __init__(
         self,

@@ -193,12 +193,7 @@ class PartitionQueue:
 
 
 class Partitions:
-    """All declared partitions.
-
-    Args:
-        topics: Which topic contains a table's rows.
-        counts: The least number of partitions that the topics had earlier.
-    """
+    """All declared partitions."""
 
     def __init__(self, topics: SourceTopics, counts: Mapping[str, int]) -> None:
         self._topics = topics

@@ -91,18 +91,7 @@ class IncrementalRows:
 
 
 class Snapshots:
-    """Owns the rows of snapshots above the frontier, and the notifications about snapshots.
-
-    Args:
-        topics: The names of the source's topics.
-        subscription: The tables that are followed.
-        commits: What was read of the transaction topic; only read.
-        partitions: All that are read.
-        fences: Provides end offsets.
-        watch: Receives snapshots at or below the frontier.
-        start: The cut to continue from.
-        complete: Tables that need no snapshot, as an operator says.
-    """
+    """Owns the rows of snapshots above the frontier, and the notifications about snapshots."""
 
     def __init__(  # noqa: PLR0913 - what a frontier consists of
         self,

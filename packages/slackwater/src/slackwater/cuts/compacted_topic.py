@@ -114,10 +114,6 @@ class CompactedTopic(ABC, Generic[Entry]):
         """Writes records by key and returns the largest offset when all are acknowledged; None removes a key.
 
         :meth:`read` returns them afterwards.
-
-        Args:
-            operation: The operation, for the error.
-            values: By key.
         """
         offset = max(offset for offset, _ in self._topic.write(operation, [*values.items()]))
         self._read_to(offset + 1)

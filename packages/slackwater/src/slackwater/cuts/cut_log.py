@@ -79,11 +79,6 @@ class RecordDecoder:
     def decode(self, value: bytes | None, log_offset: int, written_ms: int = 0) -> LoggedRecord | None:
         """Returns a record; None if it is skipped.
 
-        Args:
-            value: The record's value.
-            log_offset: Its offset.
-            written_ms: Its timestamp; 0 if unknown.
-
         Raises:
             CutLogDamagedError: It cannot be read. slackwater.protocol.InputError: A newer
                 version wrote it.

@@ -72,12 +72,7 @@ class RecordsGoneError(StateError):
 
 
 class CutLogReplacedError(StateError):
-    """The log was deleted and recreated, or has lost its end: what was read from it before is not valid.
-
-    Args:
-        topic: The topic of the log.
-        evidence: The fact that shows it.
-    """
+    """The log was deleted and recreated, or has lost its end: what was read from it before is not valid."""
 
     def __init__(self, topic: str, evidence: str) -> None:
         super().__init__(

@@ -217,10 +217,6 @@ class TopicReader:
         """Yields the records of topics that were written at or after a time, up to their present ends.
 
         Waits for open transactions, because records after them cannot be read.
-
-        Args:
-            topics: Their names.
-            time_ms: Milliseconds since the epoch.
         """
         places = [place for topic in topics for place in self.places(topic)]
         starts = self._offsets(places, time_ms, is_committed=False)
@@ -310,13 +306,6 @@ def list_offsets(
     is_committed: bool = False,
 ) -> dict[Place, int]:
     """Returns an offset of each partition.
-
-    Args:
-        admin: Sends the request.
-        places: The partitions; if there are none, no request is sent.
-        spec: Which offset.
-        seconds: How long the answer may take.
-        is_committed: Whether the end is where the first open transaction begins.
 
     Raises:
         KafkaException: The broker does not answer, or a partition does not exist.

@@ -45,12 +45,7 @@ T = TypeVar("T")
 
 
 class RegistryRefusedError(InputError):
-    """The registry does not accept a schema.
-
-    Args:
-        address: The registry.
-        reason: Its own message.
-    """
+    """The registry does not accept a schema."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(
@@ -159,10 +154,6 @@ class SchemaRegistry:
 
     The schema of an id never changes, so each is requested once. Who registers schemas keeps the ids that it
     needs again.
-
-    Args:
-        settings: Its address and credentials.
-        send: Sends the requests.
     """
 
     def __init__(self, settings: RegistrySettings, send: Send = over_http) -> None:
@@ -315,10 +306,6 @@ def avro_to_json(settings: RegistrySettings, send: Send = over_http) -> ToJson:
 
     - ``UndecodableRecordError``: the record cannot be read, or the registry does not have its schema.
     - ``RegistryUnavailableError``, ``ConfigError``: another attempt may help.
-
-    Args:
-        settings: Its address and credentials.
-        send: Sends the requests.
     """
     registry = SchemaRegistry(settings, send)
 

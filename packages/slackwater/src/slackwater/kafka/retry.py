@@ -250,13 +250,6 @@ class KafkaRetry(Retry):
     """The deadline of one operation, which may consist of several requests. Used by one thread.
 
     Its time begins at once. What passes within a second is not logged.
-
-    Args:
-        what: The operation and its place, for the log.
-        seconds: How long transient errors are waited for.
-        also: Codes that are transient for this operation, too.
-        clock: Measures the time.
-        pause: Waits for this many seconds.
     """
 
     def __init__(
@@ -310,11 +303,6 @@ def await_topic(client: Consumer, topic: str, hint: str) -> None:
     """Waits until brokers no longer deny the topic of a group, for :data:`NEW_TOPIC_SECONDS` at most.
 
     librdkafka reports a denial once, and takes the topic up when a list of all topics contains it.
-
-    Args:
-        client: The member of the group.
-        topic: The topic.
-        hint: What to do if there is no such topic.
 
     Raises:
         StateError: There is no such topic.

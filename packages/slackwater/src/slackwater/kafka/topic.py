@@ -89,12 +89,7 @@ class LogTopic:
         return TopicReader(self._reading, self._seconds)
 
     def create(self, replication_factor: int, settings: Mapping[str, str]) -> None:
-        """Creates the topic if it does not exist; leaves an existing one unchanged.
-
-        Args:
-            replication_factor: -1 for the broker's default.
-            settings: Of the topic.
-        """
+        """Creates the topic if it does not exist; leaves an existing one unchanged."""
         from confluent_kafka.admin import AdminClient  # most processes find an existing topic
         from confluent_kafka.cimpl import NewTopic
 

@@ -100,13 +100,6 @@ class KafkaTransactions(ABC):
     what they raise. Keys are partitioned as Kafka's Java producer does it (murmur2), so that other producers'
     conventions hold. The size of records is limited by their topic, whose ``max.message.bytes`` counts
     compressed bytes.
-
-    Args:
-        kafka: The cluster, and further librdkafka settings.
-        transactional_id: The producer that opened it before is fenced.
-        transaction_timeout: How long a transaction may stay open.
-        request_timeout: How long one call may take.
-        queue: Settings of librdkafka's queue of records.
     """
 
     def __init__(

@@ -81,10 +81,6 @@ class _AvroType:
 class AvroEncoder:
     """Converts documents, or keys, to Avro, in their order; the same text gives the same bytes.
 
-    Args:
-        name: The full name of the record.
-        columns: The columns of the document.
-
     Raises:
         UnfitValueError: Two names are the same in Avro.
     """

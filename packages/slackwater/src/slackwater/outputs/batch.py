@@ -20,12 +20,6 @@ from slackwater.protocol import BatchHeader, ProgressRecord, StateError, format_
 def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None, kept_in: str) -> None:
     """Refuses a run whose checkpoint has not written the pipeline's progress.
 
-    Args:
-        pipeline: The name of the pipeline.
-        progress: The progress in the output; None if there is none.
-        query_id: The id of the run's checkpoint; None if the checkpoint is new.
-        kept_in: The place of the progress, for messages.
-
     Raises:
         StateError: The progress belongs to another query.
     """
@@ -56,14 +50,7 @@ def starting_over(pipeline: str) -> str:
 
 
 def progress_after(pipeline: str, query_id: str, batch: DocumentBatch, run: str = "") -> ProgressRecord:
-    """Returns the progress record that becomes visible together with a batch.
-
-    Args:
-        pipeline: The name of the pipeline.
-        query_id: The id of the checkpoint.
-        batch: The batch.
-        run: The run that writes it; empty if nothing is fenced.
-    """
+    """Returns the progress record that becomes visible together with a batch."""
     return ProgressRecord(
         pipeline=pipeline,
         query_id=query_id,
@@ -149,13 +136,7 @@ def commit_units(header: BatchHeader, emit: Emit, scope: Scope = Scope.STRICT) -
 
 
 class BatchCommits:
-    """The commits of one batch, and the documents of each view in the order in which they are to be written.
-
-    Args:
-        batch: The batch.
-        emit: Which states are published.
-        scope: In ``aggregate``, a batch has documents of different commits and one commit record.
-    """
+    """The commits of one batch, and the documents of each view in the order in which they are written."""
 
     def __init__(self, batch: DocumentBatch, emit: Emit, scope: Scope) -> None:
         self._batch = batch

@@ -36,11 +36,6 @@ PROGRESS_FILE: Final = "progress.json"
 class SettledBatch:
     """A batch as a function receives it: a key occurs once in a view, or once in each commit that changes it.
 
-    Args:
-        batch: The batch.
-        emit: Which states are published.
-        keys_move: For each view, whether a document's key may move from one bucket to another.
-
     Raises:
         StateError: It has documents of another view.
     """

@@ -123,12 +123,6 @@ class Sink(ABC):
 
     Every method except :meth:`close` may block for the output's request time-out, and raises
     :class:`~slackwater.protocol.UnavailableError` if the output does not answer within it.
-
-    Args:
-        settings: The pipeline, its outputs, and how they are written.
-        probe: Informed of each step, for tests.
-        clock: None for the system's clock.
-        waiting: How it waits for its server; None to wait silently.
     """
 
     _failures: ClassVar[tuple[type[Exception], ...]] = ()
@@ -271,14 +265,7 @@ class Sink(ABC):
         return report
 
     def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T], place: str = "") -> T:
-        """Repeats an attempt while its errors are transient and the run is not to stop.
-
-        Args:
-            what: What is attempted, for messages.
-            patience: The time after which there is no further attempt.
-            attempt: The attempt.
-            place: The name of the server; empty for that of the output.
-        """
+        """Repeats an attempt while its errors are transient and the run is not to stop."""
         place = place or self.place
         retry, attempts = retry_for(what, place, patience, self._waiting, self._clock), 1
         while True:

@@ -117,14 +117,7 @@ def has_reached_offset(topic: str, partition: int, offset: int) -> Reached:
 
 
 def find_commit(low: int, end: int, record_from: RecordFrom, position: CommitPosition) -> Answer:
-    """Finds the record of a commit. A record covers all commits in ``(previous_lsn, commit_lsn]``.
-
-    Args:
-        low: The first offset of the commit topic.
-        end: The offset behind the last one.
-        record_from: Reads the commit topic.
-        position: The commit.
-    """
+    """Finds the record of a commit. A record covers all commits in ``(previous_lsn, commit_lsn]``."""
     placed = first_reached(low, end, record_from, has_reached_lsn(position))
     if placed is None:
         return Answer(Found.NOT_YET)
@@ -142,14 +135,6 @@ def find_document(
     """Finds the commit that contains the record at an offset of an output partition.
 
     The output is not read: one Kafka transaction writes the whole range of a commit, and its marker follows.
-
-    Args:
-        low: The first offset of the commit topic.
-        end: The offset behind the last one.
-        record_from: Reads the commit topic.
-        topic: The output topic.
-        partition: Its partition.
-        offset: The record's offset.
     """
     placed = first_reached(low, end, record_from, has_reached_offset(topic, partition, offset))
     if placed is None:

@@ -42,13 +42,7 @@ class StateError(SlackwaterError):
 
 
 class OvertakenError(StateError):
-    """Another instance has taken over; this one can write no more, and must stop.
-
-    Args:
-        problem: Who was overtaken.
-        hint: What to do about it.
-        found: The evidence in the output; may be empty.
-    """
+    """Another instance has taken over; this one can write no more, and must stop."""
 
     def __init__(self, problem: str, hint: str = "", found: str = "") -> None:
         super().__init__(problem, hint)
@@ -57,12 +51,7 @@ class OvertakenError(StateError):
 
 
 def run_overtaken(pipeline: str, found: str) -> OvertakenError:
-    """Returns the error for an output that another run has taken over; nothing of the last batch is visible.
-
-    Args:
-        pipeline: The name of both runs.
-        found: The evidence in the output.
-    """
+    """Returns the error for an output that another run of the pipeline has taken over."""
     return OvertakenError(
         f"another run of pipeline {pipeline!r} took over; this run stops, and nothing of its unfinished "
         "batch is visible",

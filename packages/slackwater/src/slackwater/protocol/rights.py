@@ -159,13 +159,7 @@ def switched_rights(pipeline: str) -> list[Right]:
 
 
 def switching_rights(pipeline: str, revisions: Iterable[str], topics: Iterable[str]) -> list[Right]:
-    """Returns the rights to switch the readers of topics between revisions of a pipeline.
-
-    Args:
-        pipeline: Its name without a revision.
-        revisions: Its names with the revisions.
-        topics: The topics of the views in all of these revisions.
-    """
+    """Returns the rights to switch the readers of topics between revisions of a pipeline."""
     topics, readers = list(topics), readers_topic(pipeline)
     found = [_topics(readers, Operation.CREATE, Operation.READ, Operation.WRITE)]
     found += [_topics(progress_topic(each), Operation.READ) for each in revisions]
@@ -248,12 +242,7 @@ def processor_rights(
 
 
 def viewer_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Right]:
-    """Returns the rights of the control plane, and of people who only look (status, delay, doctor).
-
-    Args:
-        topics: The topics of the source.
-        tables: Those that its sidecar follows; None: all.
-    """
+    """Returns the rights of the control plane, and of people who only look (status, delay, doctor)."""
     found = [_topics(name, Operation.READ) for name in (PIPELINES_TOPIC, LEASES_TOPIC)]
     return _sorted(*found, _read_of(topics, tables))
 

@@ -47,14 +47,7 @@ class OrderRecord(NamedTuple):
 
 
 class BatchChanges:
-    """The change events of one batch. Views may be processed in any order, each once.
-
-    Args:
-        settings: The settings of the sink; at least one of its outputs is a table.
-        batch: The batch; documents of such outputs are changes.
-        units: Its commits, ascending.
-        now_ms: The time of writing, in milliseconds since the epoch.
-    """
+    """The change events of one batch. Views may be processed in any order, each once."""
 
     def __init__(
         self, settings: KafkaSinkSettings, batch: DocumentBatch, units: Sequence[CommitUnit], now_ms: int
@@ -164,10 +157,6 @@ def row_encoder(
     """Returns the function that converts documents, or keys, to Debezium's form, in which dates are integers.
 
     The function raises :class:`UnfitValueError`.
-
-    Args:
-        columns: The view's columns.
-        names: The columns that are there; None for all.
     """
     converters = {
         column.name: found

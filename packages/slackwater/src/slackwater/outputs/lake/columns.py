@@ -107,11 +107,7 @@ def type_texts(schema: Any) -> dict[str, str]:
 
 
 class RowReader:
-    """Converts documents or keys to Arrow rows.
-
-    Args:
-        columns: The columns of the rows.
-    """
+    """Converts documents or keys to Arrow rows."""
 
     def __init__(self, columns: Sequence[OutputColumn]) -> None:
         self.schema = table_schema(columns)
@@ -278,13 +274,7 @@ class Changes:
 
 
 class ChangeReader:
-    """Reads the documents of one view as changes of its table.
-
-    Args:
-        pipeline: The name of the pipeline, for messages.
-        output: The table.
-        several: Whether a batch may have several documents of a key; the newest counts.
-    """
+    """Reads the documents of one view as changes of its table."""
 
     def __init__(self, pipeline: str, output: OutputTable, *, several: bool) -> None:
         self._pipeline = pipeline

@@ -380,13 +380,7 @@ def _old_snapshots(
 
 
 def _files_of(table: Table, old: list[TableSnapshot], guards: list[TableSnapshot]) -> list[str]:
-    """Returns the files of old snapshots that no other snapshot has.
-
-    Args:
-        table: The table, before the snapshots are removed.
-        old: The snapshots; each is older than the first of the others, or was rolled back.
-        guards: The other snapshots.
-    """
+    """Returns the files of old snapshots that no other snapshot has."""
     ancestors = {snapshot.snapshot_id for snapshot in _ancestors(table.metadata)}
     manifests = [manifest for snapshot in guards for manifest in snapshot.manifests(table.io)]
     kept = {manifest.manifest_path: manifest for manifest in manifests}

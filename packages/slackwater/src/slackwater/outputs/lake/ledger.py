@@ -66,13 +66,7 @@ class LedgerRow:
 
 
 class Ledger:
-    """The ledger of one pipeline, as one run writes it.
-
-    Args:
-        lake: The lake.
-        pipeline: The pipeline's name.
-        run: The id of the run.
-    """
+    """The ledger of one pipeline, as one run writes it."""
 
     def __init__(self, lake: Lake, pipeline: str, run: str) -> None:
         self._table: LakeTable = lake.table(lake_ledger(pipeline))

@@ -67,15 +67,7 @@ class LakeSinkSettings(SinkSettings):
 
 
 class LakeSink(Sink):
-    """A :class:`~slackwater.outputs.sink.Sink` that writes a table of a lake per view.
-
-    Args:
-        settings: The pipeline and its tables.
-        lake: The lake.
-        probe: Informed of each step, for tests.
-        clock: None for the system's clock.
-        waiting: How it waits; None to wait silently.
-    """
+    """A :class:`~slackwater.outputs.sink.Sink` that writes a table of a lake per view."""
 
     _settings: LakeSinkSettings
     _failures = LakeError, SnapshotConflictError

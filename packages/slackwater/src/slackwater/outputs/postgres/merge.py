@@ -98,14 +98,7 @@ class RowReader:
 
 
 class TableWriter:
-    """Writes the batches of one view over one connection.
-
-    Args:
-        pipeline: The name of the pipeline, for messages.
-        output: The table.
-        number: The number of the view.
-        several: Whether a batch may have several documents of a key.
-    """
+    """Writes the batches of one view over one connection."""
 
     def __init__(self, pipeline: str, output: OutputTable, number: int, *, several: bool) -> None:
         self._pipeline = pipeline
@@ -379,13 +372,7 @@ def reason(error: psycopg.Error) -> str:
 
 
 def refusal(pipeline: str, what: str, error: psycopg.Error) -> SlackwaterError:
-    """Returns the error to raise after an error that is not transient.
-
-    Args:
-        pipeline: The name of the pipeline.
-        what: The view and its table, and the key if it is known.
-        error: PostgreSQL's answer.
-    """
+    """Returns the error to raise after an error that is not transient."""
     if isinstance(error, _CHANGED):
         return StateError(
             f"pipeline {pipeline!r}: {what} was changed since the pipeline wrote it: {reason(error)}",
