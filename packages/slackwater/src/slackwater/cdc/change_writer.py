@@ -51,8 +51,6 @@ class Boundaries(NamedTuple):
 class ChangeWriter:
     """Writes and numbers the change events of one commit. Tables may be taken in any order."""
 
-    __slots__ = ("_tail", "commit", "counts", "source", "total", "xid")
-
     def __init__(self, source: EventSource, commit: WrittenCommit, now_ms: int) -> None:
         self.source = source
         self.commit = commit
@@ -122,8 +120,6 @@ class ChangeWriter:
 
 class TableChangeWriter:
     """Writes the change events of one table in a commit; see :meth:`ChangeWriter.table`."""
-
-    __slots__ = ("_changes", "_is_snapshot", "_template", "name", "number")
 
     def __init__(self, changes: ChangeWriter, schema: str, name: str) -> None:
         self.name = f"{schema}.{name}"

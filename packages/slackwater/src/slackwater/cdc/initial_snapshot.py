@@ -205,8 +205,6 @@ class Announcements:
 class Portion:
     """Rows that one database transaction of one connector run has read: a run reads with several at once."""
 
-    __slots__ = ("first_ms", "has_last", "is_ad_hoc", "lsn", "received", "run", "ts_ms")
-
     def __init__(self, lsn: int, ts_ms: int, run: str, *, is_ad_hoc: bool) -> None:
         self.lsn = lsn
         self.ts_ms = ts_ms
@@ -224,8 +222,6 @@ class Portion:
 
 class RecentRows:
     """The newest rows of a partition: a producer that retries may write a batch twice."""
-
-    __slots__ = ("_hashes", "_order")
 
     def __init__(self) -> None:
         self._order: deque[int] = deque()
@@ -245,19 +241,6 @@ class RecentRows:
 
 class InitialSnapshot(Waiting):
     """All attempts at the initial snapshot since the frontier, of which the newest counts."""
-
-    __slots__ = (
-        "_announced",
-        "_subscription",
-        "is_late",
-        "is_repeated",
-        "newest",
-        "newest_ms",
-        "over",
-        "partitions",
-        "portions",
-        "written_ms",
-    )
 
     def __init__(self, first: Portion, announced: Announcements, subscription: Subscription) -> None:
         super().__init__()

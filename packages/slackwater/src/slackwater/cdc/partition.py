@@ -96,8 +96,6 @@ def parse_rows(records: Iterable[tuple[int, bytes | None]]) -> ParsedRows:
 
 
 class _Columns:
-    __slots__ = ("flags", "index", "offsets", "orders", "place", "xids")
-
     def __init__(self) -> None:
         self.index: dict[tuple[str, str], int] = {}
         self.offsets: array[int] = array("q")
@@ -157,20 +155,6 @@ class Partition(PartitionQueue):
         commits: Receives rows of transactions.
         snapshots: Receives rows of snapshots.
     """
-
-    __slots__ = (
-        "_commits",
-        "_is_exempt",
-        "_is_keyless",
-        "_mark",
-        "_name",
-        "_newest",
-        "_place",
-        "_rows",
-        "_snapshots",
-        "_subscription",
-        "_transaction",
-    )
 
     def __init__(
         self,

@@ -37,8 +37,6 @@ class Pending(Protocol):
 class Waiting:
     """Implements :class:`Pending` for everything that is not a transaction."""
 
-    __slots__ = ("fence", "is_done", "sequence")
-
     is_transaction: ClassVar[bool] = False
 
     def __init__(self) -> None:
@@ -49,8 +47,6 @@ class Waiting:
 
 class Obstacle(Waiting):
     """A record that cannot be attributed to a transaction: no cut ever passes it."""
-
-    __slots__ = ("detail", "is_misconfiguration", "offset", "partition", "topic")
 
     def __init__(
         self, topic: str, partition: int, offset: int, detail: str, *, is_misconfiguration: bool
@@ -73,20 +69,6 @@ class PartitionQueue:
     The first records of transactions are in commit order in a partition, so a queue of them yields the end
     offset of any cut. The reader of the partition appends; the owner of a pending item marks it as done.
     """
-
-    __slots__ = (
-        "_firsts",
-        "_passed_sequence",
-        "has_keyless_rows",
-        "has_new_siblings",
-        "number",
-        "position",
-        "run",
-        "start",
-        "tables",
-        "timestamp_ms",
-        "topic",
-    )
 
     def __init__(self, topic: str, number: int, start: int) -> None:
         self.topic = topic

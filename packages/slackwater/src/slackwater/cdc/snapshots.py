@@ -49,8 +49,6 @@ class LateRows(Waiting):
     ``sequence`` is that of a commit that is newer than the rows: no cut ends between them and it.
     """
 
-    __slots__ = ("lsn", "ts_ms")
-
     def __init__(self, lsn: int) -> None:
         super().__init__()
         self.lsn = lsn

@@ -308,8 +308,6 @@ class SnapshotPlaces:
 class _Behind:
     """The first changes after runs of snapshot rows in one partition: offsets and commit LSNs."""
 
-    __slots__ = ("_stretch", "any_key", "by_key", "has_new_incremental", "has_new_late")
-
     def __init__(self) -> None:
         self.has_new_incremental = False
         """Whether an incremental row was read since the last change."""
