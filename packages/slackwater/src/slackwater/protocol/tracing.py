@@ -6,6 +6,7 @@ sidecar and all pipelines choose the same transactions, and write to the same tr
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -100,9 +101,7 @@ def sidecar_spans(
         ends_ms: The end of each of :data:`SIDECAR_STEPS`. Clocks differ: what ends before it begins takes no
             time.
     """
-    steps = list(_steps(transaction, SIDECAR_STEPS, commit_ms, ends_ms, _ROOT, ""))
-    yield TransactionSpan(transaction=transaction, name=_ROOT, begin_ms=commit_ms, end_ms=steps[-1].end_ms)
-    yield from steps
+    return _spans(transaction, _ROOT, SIDECAR_STEPS, commit_ms, ends_ms)
 
 
 def pipeline_spans(
@@ -117,37 +116,24 @@ def pipeline_spans(
         ends_ms: The end of each of :data:`PIPELINE_STEPS`, in milliseconds since the epoch.
     """
     name = f"pipeline {pipeline}"
-    steps = list(_steps(transaction, PIPELINE_STEPS, cut_ms, ends_ms, name, pipeline))
-    yield TransactionSpan(
-        transaction=transaction,
-        name=name,
-        begin_ms=cut_ms,
-        end_ms=steps[-1].end_ms,
-        pipeline=pipeline,
-        parent=_ROOT,
-    )
-    yield from steps
+    return _spans(transaction, name, PIPELINE_STEPS, cut_ms, ends_ms, pipeline, _ROOT)
 
 
-def _steps(
+def _spans(
     transaction: TracedTransaction,
-    names: Iterable[str],
+    name: str,
+    steps: Iterable[str],
     begin_ms: int,
     ends_ms: Iterable[int],
-    parent: str,
-    pipeline: str,
+    pipeline: str = "",
+    parent: str | None = None,
 ) -> Iterator[TransactionSpan]:
-    for name, end in zip(names, ends_ms, strict=True):
-        end_ms = max(begin_ms, end)
-        yield TransactionSpan(
-            transaction=transaction,
-            name=name,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            pipeline=pipeline,
-            parent=parent,
-        )
-        begin_ms = end_ms
+    span, parts, at_ms = partial(TransactionSpan, transaction=transaction, pipeline=pipeline), [], begin_ms
+    for step, end_ms in zip(steps, ends_ms, strict=True):
+        parts.append(span(name=step, begin_ms=at_ms, end_ms=max(at_ms, end_ms), parent=name))
+        at_ms = parts[-1].end_ms
+    yield span(name=name, begin_ms=begin_ms, end_ms=at_ms, parent=parent)
+    yield from parts
 
 
 def _number(size: int, *parts: object) -> int:
