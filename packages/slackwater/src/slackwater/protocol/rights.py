@@ -16,12 +16,10 @@ from slackwater.protocol.keys import (
     SourceTopics,
     commit_topic,
     cut_log_topic,
-    notification_topic,
     outcome_topic,
     progress_topic,
     readers_topic,
     slot_prefix,
-    transaction_topic,
     units_topic,
 )
 
@@ -43,6 +41,10 @@ class Operation(StrEnum):
     DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"
     ALTER_CONFIGS = "AlterConfigs"
+
+
+_USE = (Operation.CREATE, Operation.READ, Operation.WRITE)
+"""The operations on topics that a role creates, reads and writes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,7 +70,7 @@ def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[R
         tables: Those that it follows; None: all, also later ones.
     """
     cuts = cut_log_topic(topics.source)
-    made = _topics(cuts, Operation.CREATE, Operation.WRITE)
+    made = _topics([cuts], Operation.CREATE, Operation.WRITE)
     read = _read_of(topics, tables, topics.notifications, topics.heartbeats)
     unread = (cuts, topics.notifications, topics.heartbeats)
     configs = [
@@ -90,24 +92,21 @@ def pipeline_rights(
         is_latest: Whether these outputs are compacted, and keep replaced documents for longer while a reader
             has a lease.
     """
-    read = [cut_log_topic(inputs.source), *map(inputs.data, tables)]
-    found = [_topics(topic, Operation.READ) for topic in read]
-    found.append(_topics(PIPELINES_TOPIC, Operation.CREATE, Operation.READ, Operation.WRITE))
-    found.append(_topics(LEASES_TOPIC, Operation.READ, Operation.WRITE))
-    if not outputs:
-        return _sorted(*found)
-    sources = {source for source in outputs.values() if source}
-    written = [each for output in outputs for each in (output, commit_topic(output))]
-    written += [
-        each for source in sources for each in (transaction_topic(source), notification_topic(source))
+    found = [
+        _topics([cut_log_topic(inputs.source), *map(inputs.data, tables)], Operation.READ),
+        _topics([PIPELINES_TOPIC], *_USE),
+        _topics([LEASES_TOPIC], Operation.READ, Operation.WRITE),
     ]
-    progress, configs = progress_topic(name), Operation.DESCRIBE_CONFIGS
-    found += [
-        _topics(topic, Operation.CREATE, Operation.READ, Operation.WRITE) for topic in (*written, progress)
-    ]
-    found += [_topics(output, Operation.ALTER_CONFIGS if is_latest else configs) for output in outputs]
-    found.append(_topics(progress, configs))
-    found.append(_own_id(Resource.TRANSACTIONAL_ID, f"slackwater-{name}", Operation.WRITE))
+    if outputs:
+        sources = [SourceTopics(source) for source in outputs.values() if source]
+        order = [topic for source in sources for topic in (source.transactions, source.notifications)]
+        progress, configs = progress_topic(name), Operation.DESCRIBE_CONFIGS
+        found += [
+            _topics([*outputs, *map(commit_topic, outputs), *order, progress], *_USE),
+            _topics(outputs, Operation.ALTER_CONFIGS if is_latest else configs),
+            _topics([progress], configs),
+            _own_id(Resource.TRANSACTIONAL_ID, f"slackwater-{name}", Operation.WRITE),
+        ]
     return _sorted(*found)
 
 
@@ -119,10 +118,9 @@ def consumer_rights(topics: Iterable[str], group: str, *, is_by_unit: bool = Fal
         group: The consumer group.
         is_by_unit: Whether its members share the work by unit.
     """
-    found = [_topics(topic, Operation.READ) for topic in topics]
-    if is_by_unit:
-        found.append(_topics(units_topic(group), Operation.CREATE, Operation.READ))
-    return _sorted(*found, _own_id(Resource.GROUP, group, Operation.READ))
+    lanes = _topics([units_topic(group)], Operation.CREATE, Operation.READ) if is_by_unit else []
+    own = _own_id(Resource.GROUP, group, Operation.READ)
+    return _sorted(_topics(topics, Operation.READ), lanes, own)
 
 
 def reader_rights(
@@ -144,28 +142,25 @@ def reader_rights(
         takes_leases: Whether it takes leases.
     """
     topics = list(topics)
-    found = [_topics(topic, Operation.READ) for topic in (*topics, *commits)]
-    found += [_topics(progress_topic(each), Operation.READ) for each in pipelines]
-    if reads_earlier:
-        found += [_topics(topic, Operation.DESCRIBE_CONFIGS) for topic in topics]
-    if takes_leases:
-        found.append(_topics(LEASES_TOPIC, Operation.CREATE, Operation.READ, Operation.WRITE))
-    return _sorted(*found)
+    read = _topics([*topics, *commits, *map(progress_topic, pipelines)], Operation.READ)
+    configs = _topics(topics if reads_earlier else [], Operation.DESCRIBE_CONFIGS)
+    return _sorted(read, configs, _topics([LEASES_TOPIC] if takes_leases else [], *_USE))
 
 
 def switched_rights(pipeline: str) -> list[Right]:
     """Returns the rights of a reader that finds out which revision of a pipeline to read."""
-    return _topics(readers_topic(pipeline), Operation.READ)
+    return _topics([readers_topic(pipeline)], Operation.READ)
 
 
 def switching_rights(pipeline: str, revisions: Iterable[str], topics: Iterable[str]) -> list[Right]:
     """Returns the rights to switch the readers of topics between revisions of a pipeline."""
     topics, readers = list(topics), readers_topic(pipeline)
-    found = [_topics(readers, Operation.CREATE, Operation.READ, Operation.WRITE)]
-    found += [_topics(progress_topic(each), Operation.READ) for each in revisions]
-    found += [_topics(commit_topic(each), Operation.READ) for each in topics]
-    found += [_topics(each, Operation.DESCRIBE_CONFIGS) for each in topics]
-    return _sorted(*found, _own_id(Resource.TRANSACTIONAL_ID, readers, Operation.WRITE))
+    return _sorted(
+        _topics([readers], *_USE),
+        _topics([*map(progress_topic, revisions), *map(commit_topic, topics)], Operation.READ),
+        _topics(topics, Operation.DESCRIBE_CONFIGS),
+        _own_id(Resource.TRANSACTIONAL_ID, readers, Operation.WRITE),
+    )
 
 
 def producer_rights(source: str, group: str | None = None) -> list[Right]:
@@ -178,7 +173,7 @@ def producer_rights(source: str, group: str | None = None) -> list[Right]:
     own = f"{source}."
     found = [
         [Right(Resource.TOPIC, own, each, is_prefix=True) for each in (Operation.CREATE, Operation.WRITE)],
-        _topics(commit_topic(source), Operation.READ),
+        _topics([commit_topic(source)], Operation.READ),
         _own_id(Resource.TRANSACTIONAL_ID, f"slackwater-producer-{source}", Operation.WRITE),
     ]
     if group is not None:
@@ -210,7 +205,7 @@ def sender_rights(
         is_pool: Whether it is the name of a pool, whose slots have names of their own.
     """
     topics = list(topics)
-    found = [_topics(topic, Operation.WRITE) for topic in topics]
+    found = [_topics(topics, Operation.WRITE)]
     own = slot_prefix(name) if is_pool else name
     if way is not SendingWay.POLLING:
         found.append([Right(Resource.TRANSACTIONAL_ID, own, Operation.WRITE, is_pool)])
@@ -219,38 +214,33 @@ def sender_rights(
     if way in (SendingWay.SAVED, SendingWay.PROVEN):
         found.append(audit_rights(topics))
     if way is SendingWay.PREPARED:
-        outcomes, used = (
-            own if is_pool else outcome_topic(name),
-            (Operation.CREATE, Operation.READ, Operation.WRITE),
-        )
-        found.append([Right(Resource.TOPIC, outcomes, each, is_pool) for each in used])
+        outcomes = own if is_pool else outcome_topic(name)
+        found.append([Right(Resource.TOPIC, outcomes, each, is_pool) for each in _USE])
     return _sorted(*found)
 
 
 def audit_rights(topics: Iterable[str]) -> list[Right]:
     """Returns the rights of a reader of topics of messages without a group, such as an audit."""
-    return _sorted(*(_topics(topic, Operation.READ) for topic in topics))
+    return _sorted(_topics(topics, Operation.READ))
 
 
 def processor_rights(
     topics: Iterable[str], outputs: Iterable[str], group: str, transactional_id: str
 ) -> list[Right]:
     """Returns the rights of a service that makes messages of messages within Kafka."""
-    found = [_topics(output, Operation.WRITE) for output in outputs]
     own = _own_id(Resource.TRANSACTIONAL_ID, transactional_id, Operation.WRITE)
-    return _sorted(consumer_rights(topics, group), own, *found)
+    return _sorted(consumer_rights(topics, group), own, _topics(outputs, Operation.WRITE))
 
 
 def viewer_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Right]:
     """Returns the rights of the control plane, and of people who only look (status, delay, doctor)."""
-    found = [_topics(name, Operation.READ) for name in (PIPELINES_TOPIC, LEASES_TOPIC)]
-    return _sorted(*found, _read_of(topics, tables))
+    return _sorted(_topics([PIPELINES_TOPIC, LEASES_TOPIC], Operation.READ), _read_of(topics, tables))
 
 
 def operator_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Right]:
     """Returns the rights of an operator who also decides about a source, leases and removed pipelines."""
     logs = (PIPELINES_TOPIC, LEASES_TOPIC, cut_log_topic(topics.source))
-    return _sorted(viewer_rights(topics, tables), *(_topics(name, Operation.WRITE) for name in logs))
+    return _sorted(viewer_rights(topics, tables), _topics(logs, Operation.WRITE))
 
 
 def _read_of(topics: SourceTopics, tables: Iterable[str] | None, *more: str) -> list[Right]:
@@ -258,15 +248,15 @@ def _read_of(topics: SourceTopics, tables: Iterable[str] | None, *more: str) -> 
     read = {cut_log_topic(topics.source), topics.transactions, *more}
     if tables is not None:
         read.update(map(topics.data, tables))
-        return [right for name in read for right in _topics(name, Operation.READ)]
+        return _topics(read, Operation.READ)
     prefix = f"{topics.source}."
     read.update(topics.routed.values())
-    found = [right for name in read if not name.startswith(prefix) for right in _topics(name, Operation.READ)]
+    found = _topics([name for name in read if not name.startswith(prefix)], Operation.READ)
     return [Right(Resource.TOPIC, prefix, Operation.READ, is_prefix=True), *found]
 
 
-def _topics(name: str, *operations: Operation) -> list[Right]:
-    return [Right(Resource.TOPIC, name, each) for each in operations]
+def _topics(names: Iterable[str], *operations: Operation) -> list[Right]:
+    return [Right(Resource.TOPIC, name, each) for name in names for each in operations]
 
 
 def _own_id(resource: Resource, name: str, operation: Operation) -> list[Right]:
