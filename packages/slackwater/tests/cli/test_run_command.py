@@ -134,7 +134,7 @@ def test_a_broker_that_is_away_is_waited_for_in_sight(
     def away(settings: Any, **_: Any) -> None:
         raise unavailable(settings, "reading", "no broker")
 
-    monkeypatch.setattr("slackwater.outputs.kafka.sink.read_progress", away)
+    monkeypatch.setattr("slackwater.outputs.kafka.sink.newest_progress", away)
     assert main.run(["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]) == 1
     told = capsys.readouterr()
     assert re.search(r"p: asking Kafka at h:1 for its progress, until \d\d:\d\d:\d\d UTC if", told.out)

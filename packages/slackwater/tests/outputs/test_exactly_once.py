@@ -18,7 +18,7 @@ from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.contract import Emit, SinkStep
-from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, read_progress
+from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, newest_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
@@ -336,14 +336,14 @@ def test_progress_is_found_behind_many_aborted_transactions(
         producer.produce(settings.progress_topic, b"x", b"aborted", [], None)
         producer.flush()
         producer.abort()
-    progress = read_progress(settings)
+    progress = newest_progress(settings)
     producer.discard()
     assert progress is not None
     assert progress.batch_id == 0
 
 
 def test_an_absent_progress_topic_is_no_progress(make_settings: MakeSettings) -> None:
-    assert read_progress(make_settings(), may_be_absent=True) is None
+    assert newest_progress(make_settings(), may_be_absent=True) is None
 
 
 def test_an_empty_progress_topic_is_no_progress(make_settings: MakeSettings) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from slackwater.engine.documents import DocumentBatch
 from slackwater.kafka.transactions import KafkaTransactions
 from slackwater.outputs.contract import OutputRefusedError
-from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, read_progress
+from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, newest_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.kafka.topics import SinkTopics
@@ -71,7 +71,7 @@ def test_the_progress_is_read_after_errors_that_pass_for_a_topic_that_exists(
     consumer: FlakyConsumer, name: str, succeeding: int
 ) -> None:
     consumer.errors = [KafkaError.NO_ERROR] * succeeding + [code(name)]
-    assert read_progress(SETTINGS) == PROGRESS
+    assert newest_progress(SETTINGS) == PROGRESS
     assert (consumer.errors, consumer.is_closed) == ([], True)
 
 
@@ -82,7 +82,7 @@ def test_reading_the_progress_fails_at_once_for_other_errors(
     """Seen to wait for the whole time-out while every error was waited for."""
     consumer.errors = [code(name), code("_TRANSPORT")]
     with pytest.raises(error, match=r"reading p\.slackwater\.progress"):
-        read_progress(SETTINGS)
+        newest_progress(SETTINGS)
     assert len(consumer.errors) == 1
 
 
@@ -91,7 +91,7 @@ def test_progress_that_cannot_be_read_in_time_is_an_error_that_says_for_how_long
 ) -> None:
     consumer.errors = [code("NOT_LEADER_FOR_PARTITION")] * 10_000
     with pytest.raises(UnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
-        read_progress(short())
+        newest_progress(short())
 
 
 # --- its topics

@@ -6,15 +6,7 @@ errors are transient, and remembers that another run has taken over.
 
 Each sink chooses how it keeps its progress, and how it prevents a superseded run from writing. Every sink
 must make each batch visible exactly once, and as a whole; only a function gets a batch again after a crash.
-
-To add a kind of sink, write a module beside ``kafka``, and extend three other places:
-
-- its class implements the operations. ``batch.py`` determines whether a batch continues what the output
-  contains, which documents it has, and which commits they belong to;
-- :class:`~slackwater.outputs.contract.SinkKind` contains its name, which is the ``kind`` of an output in
-  ``pipeline.toml``;
-- ``pipeline/folder.py`` reads the keys of such an output;
-- ``make_sink`` in ``pipeline/sinks.py`` creates it; until then, type checkers reject the new kind.
+How to add a kind of sink is in ``docs/extending.md``.
 """
 
 import threading
@@ -221,9 +213,8 @@ class Sink(ABC):
         Raises:
             StateError: The output's progress belongs to another checkpoint.
         """
-        self._check_owner(
-            self._patiently("its progress", self._settings.request_timeout, self._read), query_id
-        )
+        progress = self._patiently("its progress", self._settings.request_timeout, self._read)
+        check_owner(self._settings.pipeline, progress, query_id, self._kept_in)
 
     def open(self) -> ProgressRecord | None:
         """Takes over the pipeline, so that no earlier run can write any more.
@@ -286,16 +277,13 @@ class Sink(ABC):
                 attempts += 1
 
     def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        started = self._clock.monotonic()
-        written = Written()
+        pipeline, started, written = self._settings.pipeline, self._clock.monotonic(), Written()
         try:
             visible = self._begin(batch)
-            self._check_owner(visible, query_id)
-            was_covered = self._is_covered(batch, visible)
+            check_owner(pipeline, visible, query_id, self._kept_in)
+            was_covered = is_covered(pipeline, batch, visible)
             if not was_covered:
-                written = self._put(
-                    batch, progress_after(self._settings.pipeline, query_id, batch, self._run)
-                )
+                written = self._put(batch, progress_after(pipeline, query_id, batch, self._run))
                 self._probe(SinkStep.PROGRESS, batch.batch_id)
         except BaseException:
             self._discard()
@@ -315,9 +303,3 @@ class Sink(ABC):
             commit_seconds=self._clock.monotonic() - produced,
             visible_at=self._clock.now(),
         )
-
-    def _check_owner(self, progress: ProgressRecord | None, query_id: str | None) -> None:
-        check_owner(self._settings.pipeline, progress, query_id, self._kept_in)
-
-    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
-        return is_covered(self._settings.pipeline, batch, visible)

@@ -19,7 +19,6 @@ from slackwater.kafka.retry import (
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
 from slackwater.outputs.contract import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
-from slackwater.outputs.sink import tried
 from slackwater.protocol import (
     CommitRecord,
     ProgressRecord,
@@ -27,7 +26,6 @@ from slackwater.protocol import (
     UnavailableError,
     decode_commit_record,
     decode_progress_record,
-    visible_progress,
 )
 from slackwater.protocol.errors import run_overtaken
 
@@ -77,13 +75,11 @@ def _user(settings: KafkaSinkSettings) -> str:
     return "the pipeline's user" if name is None else f"the user {name!r}"
 
 
-def unavailable(
-    settings: KafkaSinkSettings, what: str, detail: str, *, attempts: int = 1
-) -> UnavailableError:
-    """Returns the error for something that Kafka did not do within the allowed attempts."""
+def unavailable(settings: KafkaSinkSettings, what: str, detail: str) -> UnavailableError:
+    """Returns the error for something that Kafka did not do."""
     return UnavailableError(
         f"pipeline {settings.pipeline!r}: Kafka at {settings.kafka.bootstrap} "
-        f"did not complete {what}{tried(attempts)}: {detail}",
+        f"did not complete {what}: {detail}",
         "check that this address is right and that the brokers are running, then start the pipeline again. "
         "Nothing is lost or partly visible",
     )
@@ -123,8 +119,8 @@ def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float]
         return retry.call(lambda seconds: ask(min(seconds, _LONGEST_REQUEST_SECONDS)))
 
 
-def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
-    """Returns the newest batch that the pipeline has made visible; None if there is none.
+def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
+    """Returns the newest committed progress record, also of a run that has made nothing visible yet.
 
     The result is final only if it is read after ``init_transactions()``.
 
@@ -137,21 +133,12 @@ def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -
         OutputRefusedError: The topic may not be read.
         InputError: The newest record is not a progress record, or has a newer version.
     """
-    record = newest_progress(settings, may_be_absent=may_be_absent)
-    return visible_progress(record)
-
-
-def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
-    """Returns the newest committed progress record, also of a run that has made nothing visible yet.
-
-    Raises the same errors as :func:`read_progress`.
-    """
     value = _newest_value(settings, settings.progress_topic, may_be_absent=may_be_absent)
     return None if value is None else decode_progress_record(value)
 
 
 def newest_commit(settings: KafkaSinkSettings, topic: str) -> CommitRecord | None:
-    """Returns the newest record of a commit topic; raises the same errors as :func:`read_progress`."""
+    """Returns the newest record of a commit topic; raises the same errors as :func:`newest_progress`."""
     value = _newest_value(settings, topic)
     return None if value is None else decode_commit_record(value)
 
@@ -161,7 +148,7 @@ def first_visible(
 ) -> tuple[int, int] | None:
     """Returns a record that a ``read_committed`` reader sees at or after these offsets.
 
-    Returns its partition and offset; None if there is none. Raises the same errors as :func:`read_progress`.
+    Returns its partition and offset; None if there is none. Raises like :func:`newest_progress`.
     """
     if not positions:
         return None

@@ -28,7 +28,6 @@ from slackwater.outputs.kafka.answers import (
     SinkProducer,
     TransactionFailedError,
     newest_progress,
-    read_progress,
 )
 from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
@@ -131,7 +130,7 @@ class KafkaSink(Sink):
         self._guard.close()
 
     def _read(self) -> ProgressRecord | None:
-        return read_progress(self._settings, may_be_absent=True)
+        return visible_progress(newest_progress(self._settings, may_be_absent=True))
 
     def _take_over(self) -> ProgressRecord | None:
         try:
