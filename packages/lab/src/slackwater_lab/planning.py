@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from slackwater.cdc.records.batch import BatchTask
+from slackwater.cdc.batch import BatchTask
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.options import SourceOptions

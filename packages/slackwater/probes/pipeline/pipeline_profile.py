@@ -17,8 +17,8 @@ from pathlib import Path
 from time import process_time, thread_time
 from typing import Any
 
-from slackwater.cdc.records.batch import BatchTask, PlannedBatch
-from slackwater.cdc.records.changes import BatchChanges
+from slackwater.cdc.batch import BatchTask, PlannedBatch
+from slackwater.cdc.changes import BatchChanges
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.documents import DocumentBatch, documents_by_view
 from slackwater.engine.lmdb_index import LmdbIndex

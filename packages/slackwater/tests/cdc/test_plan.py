@@ -2,7 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slackwater.cdc.records.batch import OffsetSpan, TaskPolicy, plan_tasks
+from slackwater.cdc.batch import OffsetSpan, TaskPolicy, plan_tasks
 
 Span = tuple[str, int, int, int]
 

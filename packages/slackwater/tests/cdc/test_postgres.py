@@ -55,7 +55,7 @@ PRODUCT = (
 ALLOWED = {
     "slackwater/cdc/postgres.py": "the dialect",
     "slackwater/protocol/commit_position.py": "the text form",
-    "slackwater/cdc/records/batch.py": "differences of a sorted column, undone when it is read",
+    "slackwater/cdc/batch.py": "differences of a sorted column, undone when it is read",
     "slackwater/cdc/change_writer.py": "the text of change events",
     "slackwater/client/written.py": "positions of a source whose order its producer makes",
     "slackwater/engine/pack/table.py": "how far changes lie before their commit, to order them",
@@ -113,6 +113,6 @@ def test_nobody_computes_with_positions_but_the_dialect_and_the_text_form() -> N
 
 
 def test_the_search_for_computations_finds_those_of_the_dialect_s_neighbours() -> None:
-    batch = ROOT / "packages/slackwater/src/slackwater/cdc/records/batch.py"
+    batch = ROOT / "packages/slackwater/src/slackwater/cdc/batch.py"
 
     assert list(computations(batch))

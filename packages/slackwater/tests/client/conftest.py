@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client import AsyncTransaction, AsyncTransactionalConsumer, TransactionalConsumer
 from slackwater.protocol import KafkaSettings
 from slackwater_lab.fakes.broker import MemoryBroker

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.log import Log
 from slackwater.protocol import UnavailableError
 from slackwater_lab.fakes.broker import MemoryBroker

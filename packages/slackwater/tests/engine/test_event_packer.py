@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.cdc.records.changes import SpanTransactions
+from slackwater.cdc.changes import SpanTransactions
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
 from slackwater.engine.pack.table import TablePacker

@@ -15,8 +15,8 @@ from confluent_kafka import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.records.changes import BatchChanges, SnapshotPlaces, find_places
+from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.changes import BatchChanges, SnapshotPlaces, find_places
 from slackwater.engine.local import LocalEngine
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.payloads import Document

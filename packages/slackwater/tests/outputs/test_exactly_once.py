@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cdc.batch import OffsetSpan
 from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker
 from slackwater.engine.documents import DocumentBatch

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
 from pyspark.util import _load_from_socket
 
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
+from slackwater.cdc.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.documents import decode_documents, documents_by_view, settled
 from slackwater.engine.pack.packer import EventPacker

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.cdc.records.batch import BatchTask, PlannedBatch, TransactionTable
+from slackwater.cdc.batch import BatchTask, PlannedBatch, TransactionTable
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.state.keeper import StateKeeper

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client import (
     ByUnit,
     ChangeTopics,

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, TopicPartition
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.broker import Portion, ProducerSettings, Stored
 from slackwater.client.errors import TransactionLostError
 from slackwater.client.transaction import Place

@@ -6,13 +6,13 @@ from typing import Any
 
 from slackwater.cdc import Frontier, Partition, completeness
 from slackwater.cdc.avro import AvroToJson
+from slackwater.cdc.batch import TransactionTable
+from slackwater.cdc.changes import BatchChanges, SnapshotPlaces
 from slackwater.cdc.commits import Commits, RegressionWatch
 from slackwater.cdc.completeness import Completeness
 from slackwater.cdc.cuts import Barriers, Cuts
 from slackwater.cdc.initial_snapshot import TableSnapshots
 from slackwater.cdc.partition_queues import Fences, PartitionQueue
-from slackwater.cdc.records.batch import TransactionTable
-from slackwater.cdc.records.changes import BatchChanges, SnapshotPlaces
 from slackwater.cdc.snapshots import Snapshots
 from slackwater.pipeline.source import markers, planner
 from slackwater.pipeline.source.kafka_reader import SpanReader

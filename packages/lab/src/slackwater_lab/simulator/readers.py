@@ -11,8 +11,8 @@ from confluent_kafka import Consumer
 
 from slackwater.cdc import BadInputError
 from slackwater.cdc.avro import ToJson
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan
-from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
+from slackwater.cdc.batch import BatchTask, OffsetSpan
+from slackwater.cdc.changes import BatchChanges, find_keyless, find_places
 from slackwater.cuts import (
     CutLog,
     RecordsGoneError,

@@ -16,8 +16,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
+from slackwater.cdc.batch import Record, bad_input
 from slackwater.cdc.envelope import decode_full_row
-from slackwater.cdc.records.record import Record, bad_input
 from slackwater.client import (
     ChangeTopics,
     ConsumerSettings,

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.kafka.retry import ABSENT_CODES, is_transient
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
 from slackwater.protocol import (

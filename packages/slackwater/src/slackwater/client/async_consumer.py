@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from confluent_kafka import TopicPartition
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.broker import Broker
 from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
 from slackwater.client.finishing import finished

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slackwater.cdc import Change
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.records.changes import BatchChanges, SnapshotPlaces, find_keyless, find_places
-from slackwater.cdc.records.keyless import KeylessRows
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import BatchTask, OffsetSpan, Record, TransactionTable
+from slackwater.cdc.changes import BatchChanges, SnapshotPlaces, find_keyless, find_places
+from slackwater.cdc.keyless import KeylessRows
 from slackwater.client.inputs import ChangeTopics
 from slackwater.client.queues import PartitionQueues, size_of
 from slackwater.client.shares import Share, select

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.broker import Broker, Stored
 from slackwater.client.feeds import ChangeFeed, Feed, Merge, OutputFeed
 from slackwater.client.inputs import ChangeTopics, Inputs, OutputTopics

@@ -14,7 +14,7 @@ from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.broker import Portion, ProducerSettings, Stored
 from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.client.transaction import Place

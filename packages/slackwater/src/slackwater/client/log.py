@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Generic, TypeVar
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.broker import Broker, Portion, Reader
 from slackwater.client.transaction import Place
 from slackwater.cuts.cut_log import RecordDecoder

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.queues import PartitionQueue, PartitionQueues
 from slackwater.client.shares import Share, divide, select
 from slackwater.client.transaction import Commit, LanePosition, Piece, Place

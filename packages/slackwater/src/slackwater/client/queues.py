@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.transaction import Place
 
 _RECORD_BYTES = 400

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.client.broker import Broker, ProducerSettings
 from slackwater.client.errors import StateNotKeptError
 from slackwater.client.followed import switch_log

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from slackwater.cdc.records.record import Record
+from slackwater.cdc.batch import Record
 from slackwater.protocol import KafkaSettings, OffsetRange, SlackwaterError
 
 Headers = list[tuple[str, str | bytes | None]]

@@ -1,21 +1,6 @@
 """Avro of documents: a view's schema, and the bytes of its documents and keys. Pure.
 
-| DuckDB | Avro |
-|---|---|
-| `BOOLEAN` | boolean |
-| `TINYINT` to `INTEGER`, `UTINYINT`, `USMALLINT` | int |
-| `UINTEGER`, `BIGINT` | long |
-| `UBIGINT` / `HUGEINT`, `UHUGEINT` | bytes, decimal(20,0) / decimal(38,0) |
-| `DECIMAL(p,s)` | bytes, decimal(p,s) |
-| `FLOAT` / `DOUBLE` | float / double |
-| `DATE` | int, date |
-| `TIME` | long, time-micros |
-| `TIMESTAMP` / `TIMESTAMPTZ` | long, local-timestamp-micros / timestamp-micros |
-| `UUID` | string, uuid |
-| `BLOB` | bytes |
-| lists, structs, maps | array, record, map |
-| others | string; JSON as its text |
-
+The types are those of the table in ``docs/outputs.md``.
 Every value is a union with null, which is the default: so a column may be added and taken away, and schemas
 stay compatible in both directions. The encoder is made of functions per column, since a general one tries a
 union's branches for each value.

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import Serializer
 from pyspark.util import _load_from_socket
 
-from slackwater.cdc.records.batch import PlannedBatch, in_one_task
+from slackwater.cdc.batch import PlannedBatch, in_one_task
 from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.state.log import LogUpdate, LogWrite
 from slackwater.pipeline.batch_task import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
-from slackwater.cdc.records.batch import PlannedBatch
+from slackwater.cdc.batch import PlannedBatch
 from slackwater.engine.documents import DocumentBatch, documents_by_view
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import WrittenManifest

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from slackwater.cdc.records.batch import BatchTask
+from slackwater.cdc.batch import BatchTask
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.copied_state import CopyTask, pack_rows
 from slackwater.engine.evaluate.evaluators import Evaluators

@@ -4,7 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.cdc.records.batch import BatchContent, BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.batch import BatchContent, BatchTask, OffsetSpan, TransactionTable
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
 
 

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Message
 
 from slackwater.cdc import BadInputError
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.records.changes import BatchChanges
+from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.changes import BatchChanges
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
 from slackwater.engine.pack.table import TablePacker

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Message
 
 from slackwater.cdc import BadInputError
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
+from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.changes import BatchChanges, find_keyless, find_places
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, SourceTopics
 
 Value = Callable[..., bytes]

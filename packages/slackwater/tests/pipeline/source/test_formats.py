@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 
 from slackwater.cdc import BadInputError, Frontier
 from slackwater.cdc.avro import AvroToJson, ToJson
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.records.changes import BatchChanges
+from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.changes import BatchChanges
 from slackwater.dev import KafkaBroker
 from slackwater.engine.local import LocalEngine
 from slackwater.pipeline.source.options import SourceOptions

@@ -10,8 +10,8 @@ from confluent_kafka import Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan
-from slackwater.cdc.records.changes import BatchChanges, find_places
+from slackwater.cdc.batch import BatchTask, OffsetSpan
+from slackwater.cdc.changes import BatchChanges, find_places
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source import markers, planner
 from slackwater.pipeline.source.feed import Feed

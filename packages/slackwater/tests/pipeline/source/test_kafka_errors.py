@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cdc.batch import OffsetSpan
 from slackwater.cuts import RecordsGoneError
 from slackwater.pipeline.source.kafka_reader import SpanReader
 from slackwater.protocol import StateError, UnavailableError

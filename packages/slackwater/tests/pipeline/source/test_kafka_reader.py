@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cdc.batch import OffsetSpan
 from slackwater.cuts import RecordsGoneError
 from slackwater.dev import KafkaBroker
 from slackwater.outputs.contract import REQUEST_TIMEOUT

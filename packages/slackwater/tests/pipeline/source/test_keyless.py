@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.cdc.records import keyless
-from slackwater.cdc.records.keyless import KeylessRow, UndecidableError, doubles_of
+from slackwater.cdc import keyless
+from slackwater.cdc.keyless import KeylessRow, UndecidableError, doubles_of
 
 PARTITIONS = 3
 

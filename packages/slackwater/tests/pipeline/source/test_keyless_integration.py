@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from slackwater.cdc import BadInputError
-from slackwater.cdc.records.keyless import RUN_HEADER
+from slackwater.cdc.keyless import RUN_HEADER
 from slackwater.dev import KafkaBroker
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.options import SourceOptions

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Message
 
 from slackwater.cdc import BadInputError
+from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.records.changes import BatchChanges
+from slackwater.cdc.changes import BatchChanges
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
 from slackwater.engine.payloads import (
     EMPTY_KEY,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.cdc.records.batch import BatchContent
+from slackwater.cdc.batch import BatchContent
 from slackwater.cuts import RecordsGoneError
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source.planner import batch_header

@@ -11,8 +11,8 @@ from confluent_kafka import Message
 from pyspark.sql.types import StructType
 
 from slackwater.cdc import BadInputError
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.records.changes import BatchChanges
+from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.changes import BatchChanges
 from slackwater.pipeline.source.data_source import SlackwaterSource
 from slackwater.pipeline.source.typed_rows import (
     RowImages,

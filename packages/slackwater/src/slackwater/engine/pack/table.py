@@ -16,8 +16,8 @@ from zlib import crc32
 
 import msgspec
 
+from slackwater.cdc.changes import SpanTransactions
 from slackwater.cdc.postgres import OWN_VERSION
-from slackwater.cdc.records.changes import SpanTransactions
 from slackwater.engine.pack.specification import FULL_HINT, PackingInput
 from slackwater.engine.payloads import Events, PackedRow
 from slackwater.protocol import InputError

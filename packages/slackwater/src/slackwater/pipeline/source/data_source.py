@@ -151,7 +151,7 @@ class SlackwaterBatchReader(_Reader, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Returns the tasks from the beginning to the newest cut."""
-        from slackwater.cdc.records.batch import BatchTask, TransactionTable
+        from slackwater.cdc.batch import BatchTask, TransactionTable
 
         planner = self._planner
         try:

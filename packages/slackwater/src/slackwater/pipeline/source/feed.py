@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from slackwater.cdc.records.batch import BatchContent
+from slackwater.cdc.batch import BatchContent
 from slackwater.cuts import (
     CutLog,
     CutLogReplacedError,

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cdc.batch import OffsetSpan
 from slackwater.cuts import RecordsGoneError
 from slackwater.kafka.retry import (
     ABSENT_CODES,

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
-from slackwater.cdc.records.batch import (
+from slackwater.cdc.batch import (
     BatchContent,
     BatchTask,
     OffsetSpan,
@@ -13,6 +12,7 @@ from slackwater.cdc.records.batch import (
     TransactionTable,
     plan_tasks,
 )
+from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source.feed import Feed, connect_feed
 from slackwater.pipeline.source.markers import advance

@@ -4,17 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.cdc import UndecodableRecordError
-from slackwater.cdc.records.batch import OffsetSpan
-from slackwater.cdc.records.changes import BatchChanges, Located
-from slackwater.cdc.records.record import bad_input
+from slackwater.cdc.batch import OffsetSpan, bad_input
+from slackwater.cdc.changes import BatchChanges, Located
 
 if TYPE_CHECKING:
     from pyarrow import DataType, RecordBatch
     from pyspark.sql.types import StructType
 
     from slackwater.cdc.avro import ToJson
+    from slackwater.cdc.batch import Record
     from slackwater.cdc.envelope import Change
-    from slackwater.cdc.records.record import Record
 
 ROW_SCHEMA: Final = (
     "source STRING, `table` STRING, op STRING, key STRING, before STRING, after STRING, xid BIGINT, "

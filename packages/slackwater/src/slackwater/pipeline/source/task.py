@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Message
 
+from slackwater.cdc.batch import BatchTask, OffsetSpan, bad_input
+from slackwater.cdc.changes import BatchChanges, find_keyless, find_places
 from slackwater.cdc.connector import foreign_change
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan
-from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
-from slackwater.cdc.records.record import bad_input
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec
 from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload

@@ -33,10 +33,10 @@ from pyspark.sql.types import (
 )
 
 from slackwater.cdc import BadInputError
+from slackwater.cdc.batch import Record, bad_input
+from slackwater.cdc.changes import BatchChanges
 from slackwater.cdc.connector import foreign_change
 from slackwater.cdc.envelope import Change
-from slackwater.cdc.records.changes import BatchChanges
-from slackwater.cdc.records.record import Record, bad_input
 from slackwater.pipeline.source.rows import NULL, RowWriter, arrow_array
 from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, ColumnType, Table, TypeKind

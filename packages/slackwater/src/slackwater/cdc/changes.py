@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slackwater.cdc import Change, UndecodableRecordError, decode_change
-from slackwater.cdc.records.batch import BatchTask, OffsetSpan
-from slackwater.cdc.records.keyless import KeylessRows, UndecidableError
-from slackwater.cdc.records.record import Record, bad_input
+from slackwater.cdc.batch import BatchTask, OffsetSpan, Record, bad_input
+from slackwater.cdc.keyless import KeylessRows, UndecidableError
 from slackwater.protocol import ConfigError, SourceTopics
 
 if TYPE_CHECKING:

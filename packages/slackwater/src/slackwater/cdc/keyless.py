@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from slackwater.cdc import Change
-from slackwater.cdc.records.record import Place, Record, place_of
+from slackwater.cdc.batch import Place, Record, place_of
 
 RUN_HEADER = "__debezium.context.runId"
 _MAX_PAIRS = 1_000_000

@@ -1,15 +1,58 @@
-"""A batch of a source: its transactions, the spans of partitions that contain them, and its tasks. Pure."""
+"""A batch of a source: its transactions, the spans of partitions with their records, and its tasks. Pure."""
 
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final, Protocol
 
+from slackwater.cdc.errors import BadInputError
 from slackwater.protocol import BatchHeader, CommittedTransaction
 
 MAX_LSN = 2**63 - 1
+_SHOWN_BYTES: Final = 200
+"""The number of a value's first bytes that an error shows."""
+
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+class Record(Protocol):
+    """The part of ``confluent_kafka.Message`` that is used here."""
+
+    def topic(self) -> str | None:
+        """Returns the name of the topic."""
+
+    def partition(self) -> int | None:
+        """Returns the number of the partition."""
+
+    def offset(self) -> int | None:
+        """Returns the place in the partition."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Returns the kind of its time, and the time in milliseconds since the epoch."""
+
+    def key(self) -> bytes | None:
+        """Returns the key; None if the record has none."""
+
+    def value(self) -> bytes | None:
+        """Returns the value; None in a tombstone."""
+
+    def headers(
+        self,
+    ) -> Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] | None:
+        """Returns names and values of the headers; None if there are none."""
+
+
+def place_of(record: Record) -> Place:
+    """Returns the place of a record that was read from Kafka."""
+    return record.topic() or "", record.partition() or 0, record.offset() or 0
+
+
+def bad_input(record: Record, problem: str) -> BadInputError:
+    """Returns the error for a record, with its place and the first bytes of its value."""
+    return BadInputError(*place_of(record), problem, (record.value() or b"")[:_SHOWN_BYTES])
 
 
 @dataclass(frozen=True, slots=True)
