@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slackwater_lab.column_types.__main__ import PAGE, page
-from slackwater_lab.column_types.trial import OVERRIDES, WRONG, run_trial
+from slackwater_lab.column_types import OVERRIDES, PAGE, WRONG, page, run_trial
 
 if TYPE_CHECKING:
     from slackwater_lab.servers.pytest_plugin import DevStackFactory

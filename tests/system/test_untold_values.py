@@ -19,7 +19,7 @@ from slackwater.protocol import InputError, parse_position
 from slackwater.sql.catalog import Catalog, Table, TypeKind
 from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
-from slackwater_lab.column_types.samples import PREPARATION, SAMPLES, SCHEMA
+from slackwater_lab.column_types import PREPARATION, SAMPLES, SCHEMA
 from slackwater_lab.errors import ProgramEndedError
 from slackwater_lab.programs import Product, slackwater_command
 from slackwater_lab.topics import open_consumer

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.sql.postgres import parse_catalog
-from slackwater_lab.column_types.__main__ import PAGE, page
-from slackwater_lab.column_types.samples import SAMPLES, Sample
-from slackwater_lab.column_types.trial import EXACT, IDENTITIES, STEPS, Outcome
+from slackwater_lab.column_types import EXACT, IDENTITIES, PAGE, SAMPLES, STEPS, Outcome, Sample, page
 
 WRITTEN = (Path(__file__).parents[3] / PAGE).read_text(encoding="utf-8")
 MOOD = "CREATE TYPE ty.mood AS ENUM ('sad', 'ok');"

@@ -1,10 +1,18 @@
-"""One table per type behind a real connector: what happens to its rows, and what the records become."""
+"""The reference page of types, written by ``python -m slackwater_lab.column_types``.
+
+It says what each type of PostgreSQL becomes behind a real connector, compared value by value with the
+database: for each step and replica identity exact, or the words of a refusal.
+"""
 
 import json
+import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from itertools import groupby
+from pathlib import Path
 from struct import pack
 from typing import Any, Final
 
@@ -14,13 +22,122 @@ import psycopg
 import pyarrow as pa
 from confluent_kafka import TopicPartition
 
-from slackwater.dev import DevStack
+from slackwater.dev import DevStack, DevStackSettings
 from slackwater.sql.catalog import ColumnType, Table, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.postgres import parse_catalog, pull_schema
 from slackwater.sql.row_codec import RowCodec, WireRow
-from slackwater_lab.column_types.samples import PREPARATION, SAMPLES, SCHEMA, Sample
 from slackwater_lab.topics import open_consumer
+
+SCHEMA: Final = "ty"
+PREPARATION: Final = """
+CREATE EXTENSION IF NOT EXISTS citext;
+CREATE EXTENSION IF NOT EXISTS hstore;
+CREATE SCHEMA ty;
+CREATE TYPE ty.mood AS ENUM ('sad', 'ok');
+SET search_path = ty, public;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A type and its values.
+
+    Attributes:
+        type: The type, as in CREATE TABLE.
+        values: SQL expressions; the first one is ordinary, and the column's DEFAULT in one column.
+        large: A value that is stored out of line; empty if the type has none.
+    """
+
+    type: str
+    values: tuple[str, ...]
+    large: str = ""
+
+
+_DATES = (
+    "'2026-11-21'", "'1970-01-01'", "'1582-10-25'", "'1582-10-14'", "'1500-02-28'", "'0044-03-15 BC'",
+    "'10000-01-01'", "'infinity'", "'-infinity'",
+)  # fmt: skip
+_TIMESTAMPS = (
+    "'2026-11-21 10:11:12.123456'", "'1969-12-31 23:59:59.5'", "'1582-10-14'", "'0044-03-15 BC'",
+    "'9999-12-31 23:59:59.5'", "'10000-01-01'", "'infinity'", "'-infinity'",
+)  # fmt: skip
+_TIMES = ("'10:11:12.123456'", "'00:00'", "'24:00'")
+_FLOATS = ("1.5", "0.1", "'NaN'", "'Infinity'", "'-Infinity'", "'-0.0'")
+_UUID = "'550e8400-e29b-41d4-a716-446655440000'"
+_SCALARS: Final[Mapping[str, tuple[str, ...]]] = {
+    "smallint": ("1", "'-32768'", "32767"),
+    "integer": ("1", "'-2147483648'", "2147483647"),
+    "bigint": ("1", "'-9223372036854775808'", "9223372036854775807"),
+    "oid": ("1", "4294967295"),
+    "boolean": ("true", "false"),
+    "real": (*_FLOATS, "3.4028235e38"),
+    "double precision": (*_FLOATS, "1.7976931348623157e308", "5e-324"),
+    "numeric(10,2)": ("1.25", "-99999999.99", "0", "'NaN'"),
+    "numeric": ("1.25", "1e-18", "12345678901234567890.5", "1e30", "'NaN'", "'Infinity'"),
+    "numeric(40,2)": ("1.25",),
+    "money": ("1.25",),
+    "text": ("'a'", "''", "'NULL'", "E'\\u00e4\\U0001f30a\\n'"),
+    "varchar(20000)": ("'a'",),
+    "char(5)": ("'a    '", "'abcde'"),
+    "citext": ("'aB'",),
+    "name": ("'a'",),
+    "xml": ("'<a/>'",),
+    "mood": ("'ok'", "'sad'"),
+    "inet": ("'10.0.0.1'", "'10.0.0.1/24'", "'::1'"),
+    "cidr": ("'10.0.0.0/8'",),
+    "macaddr": ("'08:00:2b:01:02:03'",),
+    "date": _DATES,
+    "time": _TIMES,
+    "time(3)": ("'10:11:12.123'", "'24:00'"),
+    "timetz": ("'10:11:12+02'",),
+    "timestamp": _TIMESTAMPS,
+    "timestamp(3)": _TIMESTAMPS,
+    "timestamptz": _TIMESTAMPS,
+    "interval": ("'1 mon 2 days'",),
+    "uuid": (_UUID,),
+    "json": ("'{\"a\": 1}'", "'null'"),
+    "jsonb": ("'{\"a\": 1}'", "'null'", "'1.10'"),
+    "bytea": ("'\\xdeadbeef'", "''"),
+    "bit(4)": ("B'1010'",),
+    "int4range": ("'[1,5)'",),
+    "point": ("'(1,2)'",),
+    "hstore": ("'a=>1'",),
+    "tsvector": ("'a b'",),
+}
+_OUT_OF_LINE: Final[Mapping[str, str]] = {
+    "text": "repeat('x', 9000)",
+    "varchar(20000)": "repeat('x', 9000)",
+    "citext": "repeat('x', 9000)",
+    "xml": "('<a>' || repeat('x', 9000) || '</a>')::xml",
+    "json": "('\"' || repeat('z', 9000) || '\"')::json",
+    "jsonb": "('\"' || repeat('z', 9000) || '\"')::jsonb",
+    "bytea": "repeat('q', 9000)::bytea",
+}
+_ELEMENTS: Final = (
+    "smallint", "integer", "bigint", "oid", "boolean", "real", "double precision", "numeric(10,2)", "numeric",
+    "text", "varchar(20000)", "char(5)", "citext", "xml", "mood", "inet", "cidr", "macaddr", "date", "time",
+    "time(3)", "timestamp", "timestamp(3)", "timestamptz", "uuid", "json", "jsonb", "bytea",
+)  # fmt: skip
+
+
+def _array(of: str) -> Sample:
+    values = _SCALARS[of]
+    written = (
+        *(f"ARRAY[{value}]::{of}[]" for value in values),
+        f"'{{}}'::{of}[]",
+        f"ARRAY[{values[0]}, NULL]::{of}[]",
+        f"ARRAY[NULL]::{of}[]",
+        f"ARRAY[[{values[0]}], [{values[0]}]]::{of}[]",
+    )
+    large = f"(SELECT array_agg({values[0]}::{of}) FROM generate_series(1, 3000))"
+    return Sample(f"{of}[]", written, large)
+
+
+SAMPLES: Final = (
+    *(Sample(name, values, _OUT_OF_LINE.get(name, "")) for name, values in _SCALARS.items()),
+    *map(_array, _ELEMENTS),
+)
 
 IDENTITIES: Final = ("default", "full", "index")
 STEPS: Final = ("snapshot", "insert", "update", "key change", "out of line", "NULL with DEFAULT")
@@ -290,3 +407,82 @@ def is_same(column_type: ColumnType, wanted: Any, got: Any) -> bool:
     if column_type.name == "inet":
         return wanted in (got, f"{got}/32", f"{got}/128")
     return wanted == got
+
+
+PAGE: Final = Path("docs/reference/column-types.md")
+REFUSED: Final = "refused"
+HEADER: Final = """\
+<!-- Written by `make column-types` from a real connector; do not edit. -->
+# Column types
+
+What the types of PostgreSQL become behind Debezium's connector. A test with a real database and a real
+connector (`make column-types`) wrote this page: it compares every value with the database.
+
+- *exact*: views have exactly the values of the database.
+- *exact, except*: some values are refused. The run ends, with the column, the value and the words that the
+  number stands for, before anything is shown.
+- *refused*: a view that uses the column is rejected, with these words. Other views of the table are not
+  affected.
+
+*Out of line* is an update that leaves a large value unchanged (TOAST); *NULL with DEFAULT* is NULL in a
+column that has a DEFAULT. The connector is configured as `slackwater connector print` does it
+([connector.md](../connector.md)). Arrays were also tried empty, with NULLs and with two dimensions, dates and
+times also infinite, before Christ and beyond the year 9999.
+
+"""
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    """Returns the page."""
+    notes: dict[str, int] = {}
+    names = dict.fromkeys(outcome.type for outcome in outcomes)
+    rows = [row for name in names for row in _rows([o for o in outcomes if o.type == name], notes)]
+    head = f"| type | replica identity | {' | '.join(STEPS)} |\n|{'---|' * (2 + len(STEPS))}\n"
+    words = "".join(f"{number}. {text}\n" for text, number in notes.items())
+    return f"{HEADER}{head}{''.join(rows)}\n## Refusals\n\n{words}"
+
+
+def _rows(outcomes: Sequence[Outcome], notes: dict[str, int]) -> Iterator[str]:
+    cells = {i: _cells([o for o in outcomes if o.identity == i], notes) for i in IDENTITIES}
+    for found, identities in groupby(sorted(IDENTITIES, key=lambda i: cells[i]), key=lambda i: cells[i]):
+        alike = set(identities)
+        named = [identity for identity in IDENTITIES if identity in alike]
+        shown = "all" if len(named) == len(IDENTITIES) else ", ".join(named)
+        yield f"| `{outcomes[0].type}` | {shown} | {' | '.join(found)} |\n"
+
+
+def _cells(outcomes: Sequence[Outcome], notes: dict[str, int]) -> tuple[str, ...]:
+    return tuple(_cell([o for o in outcomes if o.step == step], notes) for step in STEPS)
+
+
+def _cell(outcomes: Sequence[Outcome], notes: dict[str, int]) -> str:
+    if not outcomes:
+        return ""
+    words = dict.fromkeys(outcome.result for outcome in outcomes if outcome.result != EXACT)
+    numbers = ", ".join(f"[{notes.setdefault(text, len(notes) + 1)}]" for text in words)
+    if all(outcome.result != EXACT for outcome in outcomes):
+        return f"{REFUSED} {numbers}"
+    return f"{EXACT}, except {numbers}" if numbers else EXACT
+
+
+def main() -> int:
+    """Runs the trial and writes the page; the exit code is 1 if a value is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = DevStackSettings(
+            folder=Path(folder),
+            keep_data=False,
+            partitions=1,
+            kafka_heap="512m",
+            connector_overrides=OVERRIDES,
+        )
+        with DevStack(settings) as stack:
+            outcomes = run_trial(stack)
+    wrong = [outcome for outcome in outcomes if outcome.result.startswith(WRONG)]
+    for outcome in wrong:
+        sys.stdout.write(f"{outcome}\n")
+    PAGE.write_text(page(outcomes), encoding="utf-8")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
