@@ -29,10 +29,8 @@ from slackwater_lab.chaos.schedule import (
 )
 from slackwater_lab.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
 from slackwater_lab.differential import Differential
-from slackwater_lab.differential.engines import ENGINES
 from slackwater_lab.errors import RunFailedError, TestingError
-from slackwater_lab.seeds import CheckResult, Plan, Subject, Tally, explain, run
-from slackwater_lab.seeds.subject import CaseT, ResultT
+from slackwater_lab.seeds import CaseT, CheckResult, Plan, ResultT, Subject, Tally, explain, run
 from slackwater_lab.simulator import Reduction, Simulator
 from slackwater_lab.strange import StrangeRun, Verdict
 from slackwater_lab.workloads import WORKLOADS
@@ -130,11 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     summary = "random views against DuckDB"
     differential = _add(subcommands, "differential", summary, _DIFFERENTIAL, _DIFFERENTIAL_EXAMPLES)
     _add_seed_arguments(differential, Differential, seeds=300)
-    judged = "what is judged (default local): " + ", ".join(ENGINES)
-    differential.add_argument(
-        "--engine", choices=sorted(ENGINES), default="local", metavar="NAME", help=judged
-    )
-    differential.set_defaults(run=lambda options: _run_seeds(Differential(options.engine), options))
+    differential.set_defaults(run=lambda options: _run_seeds(Differential(), options))
     summary = "random schemas, DDL and settings against real servers"
     strange = _add(subcommands, "strange", summary, _STRANGE, _STRANGE_EXAMPLES)
     strange.add_argument("--seeds", type=int, default=200, metavar="N", help="how many (default 200)")

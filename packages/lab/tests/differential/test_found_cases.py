@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from slackwater_lab.differential import Batch, Case, check
-from slackwater_lab.differential.engines import ENGINES, make_plan
+from slackwater_lab.differential.engines import JudgedEngine, make_plan
 from slackwater_lab.differential.history import (
     Delete,
     DrawnColumn,
@@ -63,7 +63,7 @@ def assert_right(
                 buckets=buckets,
                 every_commit=every_commit,
             )
-            checked = check(case, ENGINES["local"])
+            checked = check(case, JudgedEngine)
             assert (checked.verdict, checked.problem, checked.expected, checked.got) == ("right", "", (), ())
 
 

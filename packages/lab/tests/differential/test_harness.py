@@ -1,9 +1,12 @@
 """The harness itself, proven with the plainest engine there is."""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -16,12 +19,120 @@ from slackwater_lab.differential import (
     Feature,
     check,
 )
-from slackwater_lab.differential.engines import Distort, Event, MakeEngine, NaiveEngine
+from slackwater_lab.differential.engines import Event, MakeEngine
+from slackwater_lab.differential.history import DrawnColumn, DrawnCommit, DrawnTable, Row, rows_of
+from slackwater_lab.differential.reference import Reference, Rows
+from slackwater_lab.differential.sql_types import Value
 from slackwater_lab.seeds import shrink
 
 SEEDS = 40
 SOON = 40
 """Within this many seeds a distorted engine must be found out."""
+
+Distort = Callable[[Event], Event | None]
+"""Changes an event before it is taken in, or hides it."""
+
+
+class NaiveEngine:
+    """Asks the reference after every commit: the plainest engine there is."""
+
+    def __init__(self, case: Case, distort: Distort = lambda event: event) -> None:
+        self._case = case
+        self._distort = distort
+        self._tables = {f"public.{table.name}": table for table in case.tables}
+        self._rows: dict[str, dict[Row, list[Row]]] = {table.name: {} for table in case.tables}
+        self._removed: Row | None = None
+        self._reference = Reference(case.tables, case.views)
+        self._values = {
+            (table.name, column.position): _known_values(case, table, column)
+            for table in case.tables
+            for column in table.columns
+        }
+        self._published: tuple[Rows, ...] = tuple(Counter[str]() for _ in case.views)
+
+    def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
+        documents: list[ChangedDocument] = []
+        commits = [(lsn, list(part)) for lsn, part in groupby(events, key=lambda event: event[2])]
+        if not commits or commits[0][0] != first_lsn:
+            commits.insert(0, (first_lsn, []))
+        for number, (lsn, part) in enumerate(commits):
+            touched = {name for event in part for name in self._take(event)}
+            state = tuple(
+                (name, tuple(rows[-1] for rows in self._rows[name].values() if rows))
+                for name in sorted(touched)
+            )
+            self._reference.apply(DrawnCommit(lsn, (), state))
+            if self._case.every_commit or number == len(commits) - 1:
+                documents += self._changes(lsn)
+        return documents
+
+    def close(self) -> None:
+        self._reference.__exit__()
+
+    def _take(self, event: Event) -> Iterator[str]:
+        distorted = self._distort(event)
+        if distorted is None:
+            return
+        full_name, op, _, before, after, _ = distorted
+        table = self._tables[full_name]
+        rows = self._rows[table.name]
+        if op == "t":
+            rows.clear()
+            yield table.name
+            return
+        image, old_image = json.loads(after or b"null"), json.loads(before or b"null")
+        of_key = rows.setdefault(self._key(table, image or old_image or {}), [])
+        if op in {"d", "u"}:
+            self._removed = self._take_old(table, of_key, old_image)
+        if op != "d":
+            of_key.append(self._row(table, image, self._removed if op in {"c", "u"} else None))
+        yield table.name
+
+    def _take_old(self, table: DrawnTable, rows: list[Row], image: dict[str, Any] | None) -> Row | None:
+        """Removes the row that a change is about from those of its key."""
+        old = self._row(table, image, None) if table.is_full and image is not None else None
+        return rows.pop(rows.index(old) if old in rows else -1) if rows else None
+
+    def _key(self, table: DrawnTable, image: dict[str, Any]) -> Row:
+        by_name = {column.name: column for column in table.columns}
+        return tuple(self._value(table, by_name[name], image[name], None) for name in table.primary_key)
+
+    def _row(self, table: DrawnTable, image: dict[str, Any], old: Row | None) -> Row:
+        row: list[Value | None] = [None] * (1 + max(column.position for column in table.columns))
+        for column in table.columns:
+            row[column.position] = self._value(table, column, image[column.name], old)
+        return tuple(row)
+
+    def _value(self, table: DrawnTable, column: DrawnColumn, wire: Any, old: Row | None) -> Value | None:
+        if wire is None:
+            return None
+        if old is not None and wire == json.loads(column.type.unavailable):
+            return old[column.position]
+        return self._values[table.name, column.position][json.dumps(wire)]
+
+    def _changes(self, lsn: int) -> Iterator[ChangedDocument]:
+        """Documents keyed by themselves and a number."""
+        now = self._reference.rows()
+        for view, (before, after) in enumerate(zip(self._published, now, strict=True)):
+            for text, count in sorted((before - after).items()):
+                for number in range(after[text], after[text] + count):
+                    yield ChangedDocument(view, lsn, f"{number} {text}".encode(), None)
+            for text, count in sorted((after - before).items()):
+                for number in range(before[text], before[text] + count):
+                    yield ChangedDocument(view, lsn, f"{number} {text}".encode(), text.encode())
+        self._published = now
+
+
+def _known_values(case: Case, table: DrawnTable, column: DrawnColumn) -> dict[str, Value]:
+    rows = (
+        row
+        for transaction in case.transactions
+        for change in transaction.changes
+        if change.table == table.name
+        for row in rows_of(change)
+    )
+    values = (row[column.position] for row in rows)
+    return {json.dumps(json.loads(value.wire)): value for value in values if value is not None}
 
 
 @lru_cache

@@ -5,7 +5,7 @@ import pytest
 from slackwater_lab.__main__ import main
 
 SIMULATE = ["simulate"]
-DIFFERENTIAL = ["differential", "--engine", "naive"]
+DIFFERENTIAL = ["differential"]
 SUBJECTS = pytest.mark.parametrize("subject", [SIMULATE, DIFFERENTIAL], ids=["simulate", "differential"])
 FAILING = ["simulate", "--seeds", "30", "--only", "stalls", "--fault", "later-rows-passed"]
 

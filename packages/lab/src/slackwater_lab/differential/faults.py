@@ -14,8 +14,7 @@ from slackwater.engine.payloads import Outcome
 from slackwater.engine.state.entry import HASH_BYTES
 from slackwater.sql.plan import AccumulatePart, EnginePlan, Output, Reads, RowsOutput, RowsPart
 from slackwater_lab.differential import engines
-from slackwater_lab.seeds import PlantedFault, replaced
-from slackwater_lab.seeds.subject import Plant
+from slackwater_lab.seeds import Plant, PlantedFault, replaced
 
 
 def _in_code(

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 from slackwater_lab.differential.case import Batch, Case, Choices, Feature
 from slackwater_lab.differential.check import Checked, batches_of, check
-from slackwater_lab.differential.engines import ENGINES, MakeEngine
+from slackwater_lab.differential.engines import JudgedEngine, MakeEngine
 from slackwater_lab.differential.faults import FAULTS
 from slackwater_lab.differential.history import (
     DrawnCommit,
@@ -38,13 +38,9 @@ _SHOWN_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Differential:
-    """Compares an engine with DuckDB; see `Subject`.
+    """Compares an engine, that of the product by default, with DuckDB; see `Subject`."""
 
-    Attributes:
-        engine: The name of the engine, or what makes it.
-    """
-
-    engine: str | MakeEngine = "local"
+    make_engine: MakeEngine = JudgedEngine
     features: ClassVar[tuple[str, ...]] = tuple(Feature)
     faults: ClassVar[Mapping[str, PlantedFault]] = FAULTS
 
@@ -72,7 +68,7 @@ class Differential:
 
     def check(self, case: Case) -> Checked:
         """Runs a case and compares every state."""
-        return check(case, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine)
+        return check(case, self.make_engine)
 
     def shrinking_steps(self) -> Sequence[Step[Case, Checked]]:
         """Leaves out transactions, batches, changes, parts of queries, columns, tables."""
