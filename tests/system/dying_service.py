@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from slackwater_lab.messaging.receiving.ways import Twin, make_inbox
+from slackwater_lab.messaging.receiving.member import Twin, make_inbox
 from slackwater_lab.probes import SignalAt
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "payments"

@@ -12,10 +12,9 @@ from slackwater_bench.scenario import Parameters, RunContext
 from slackwater_lab.messaging.receiving import crash as receiving
 from slackwater_lab.messaging.receiving.crash import receive_through_deaths
 from slackwater_lab.messaging.receiving.world import ReceiveVerdict
-from slackwater_lab.messaging.sending import faults as sending
+from slackwater_lab.messaging.sending import crash as sending
 from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover, measure_losses, new_order
-from slackwater_lab.messaging.sending.judge import SendVerdict
-from slackwater_lab.messaging.sending.service import MESSAGES
+from slackwater_lab.messaging.sending.service import MESSAGES, SendVerdict
 from slackwater_lab.messaging.sending.ways import WAYS
 from slackwater_messaging import SendStep
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep

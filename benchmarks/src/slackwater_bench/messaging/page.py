@@ -9,7 +9,7 @@ from slackwater_bench.messaging.facts import RECEIVING, SENDING, Facts
 from slackwater_bench.results import PointSummary
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.receiving.crash import Fault as ReceiveFault
-from slackwater_lab.messaging.sending.faults import Fault as SendFault
+from slackwater_lab.messaging.sending.crash import Fault as SendFault
 from slackwater_lab.messaging.sending.service import BUSINESS
 from slackwater_messaging import SendStep
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep

@@ -12,7 +12,7 @@ from slackwater_bench.messaging.facts import RECEIVED
 from slackwater_bench.messaging.sending import COUNTED, COUNTS, IDLE_SECONDS, WARM_UP
 from slackwater_bench.messaging.servers import Servers, TopicWatch, running_servers
 from slackwater_bench.scenario import Parameters, RunContext
-from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.member import Twin, Way
 from slackwater_lab.messaging.receiving.world import PARTITIONS, World, stop
 from slackwater_lab.topics import read_to_end
 

@@ -4,10 +4,13 @@ Everything goes over TLS, with certificates that are made for the occasion.
 """
 
 import base64
+import ipaddress
 import json
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from email.message import Message
 from pathlib import Path
 from typing import Any, Self, cast
@@ -22,15 +25,86 @@ from confluent_kafka.admin._scram import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.x509.oid import NameOID
 
 from slackwater.dev import RedisServer
+from slackwater.dev.server import LOOPBACK
 from slackwater.protocol import SystemClock
 from slackwater.protocol.rights import Right
 from slackwater_lab.fakes.http import HttpFake
+from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import NOBODY_SAYS, LabBroker, plain_users, scram_users, token_users
-from slackwater_lab.tls import Certificate, TlsEnd, certificate
+
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Files of a certificate and its key."""
+
+    path: Path
+    key_path: Path
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def certificate(folder: Path, name: str, issuer: Certificate | None, *, host: str = LOOPBACK) -> Certificate:
+    """Makes a certificate for a day, and writes it into a folder.
+
+    Args:
+        folder: Gets NAME.pem and NAME.key.
+        name: The common name.
+        issuer: Who signs it; None: an authority that signs itself.
+        host: The address of the server that shows it.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)  # noqa: TID251 - certificates are checked by the machine's clock
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    signer = issuer.key if issuer else key
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+    )
+    if issuer is None:
+        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+    signed = builder.sign(signer, hashes.SHA256())
+    result = Certificate(folder / f"{name}.pem", folder / f"{name}.key", signed, key)
+    result.path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    result.key_path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return result
+
 
 AUDIENCE = "kafka"
 WAYS = ("scram", "tokens", "certificates")
@@ -83,8 +157,9 @@ class SecuredServers:
             overrides={"super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", *masters))},
         )
         self.redis = RedisServer(folder / "redis")
-        self._redis_end: TlsEnd | None = None
-        self._redis_certificate = own
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(own.path, own.key_path)
+        self._redis_end = TcpProxy(lambda: self.redis.port, tls=context)
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
@@ -92,9 +167,6 @@ class SecuredServers:
                 server.start()
                 starting.callback(server.stop)
             self._make_users()
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(self._redis_certificate.path, self._redis_certificate.key_path)
-            self._redis_end = TlsEnd(self.redis.port, context)
             self._redis_end.start()
             starting.callback(self._redis_end.stop)
             self._running = starting.pop_all()
@@ -119,11 +191,10 @@ class SecuredServers:
             user: Who.
             way: One of :data:`WAYS`.
         """
-        port = self._redis_end.port if self._redis_end else 0
         found = {
             "BOOTSTRAP": self.kafka.bootstrap_for(way),
             "KAFKA_SSL_CA": str(self.authority.path),
-            "REDIS_URL": f"rediss://{user}@127.0.0.1:{port}/0",
+            "REDIS_URL": f"rediss://{user}@127.0.0.1:{self._redis_end.port}/0",
             "REDIS_PASSWORD": self._users[user],
             "REDIS_SSL_CA": str(self.authority.path),
         }

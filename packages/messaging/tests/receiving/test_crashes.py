@@ -10,7 +10,7 @@ from slackwater_lab.messaging.receiving.crash import (
     steps_of,
     suffer_and_finish,
 )
-from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.member import Twin, Way
 from slackwater_lab.messaging.receiving.world import RIGHT, World
 from slackwater_messaging.receiving import ReceiverStep
 

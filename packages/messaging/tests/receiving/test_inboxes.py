@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 
 from slackwater.dev import PostgresServer
 from slackwater.protocol import ConfigError, StateError
-from slackwater_lab.messaging.receiving.ways import POLICY, Twin, Way, business_key, make_inbox
+from slackwater_lab.messaging.receiving.member import POLICY, Twin, Way, business_key, make_inbox
 from slackwater_messaging.database import make_durable
 from slackwater_messaging.receiving import (
     BloomInbox,

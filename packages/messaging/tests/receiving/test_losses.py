@@ -7,7 +7,7 @@ import pytest
 
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_lab.messaging.receiving.crash import SOON, Servers, receive_through_deaths
-from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.member import Twin, Way
 from slackwater_lab.messaging.receiving.world import RIGHT
 
 pytestmark = pytest.mark.integration

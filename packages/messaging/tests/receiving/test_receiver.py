@@ -23,8 +23,7 @@ from slackwater_lab.messaging.receiving.crash import (
     receive_here,
     suffer_and_finish,
 )
-from slackwater_lab.messaging.receiving.member import Effects, processor, receiver
-from slackwater_lab.messaging.receiving.ways import Twin, Way, make_inbox
+from slackwater_lab.messaging.receiving.member import Effects, Twin, Way, make_inbox, processor, receiver
 from slackwater_lab.messaging.receiving.world import RIGHT, World, stop
 from slackwater_messaging.receiving import (
     ProcessorStep,

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from slackwater.dev import DevStack
-from slackwater_lab.messaging.sending import WAYS
-from slackwater_lab.messaging.sending.faults import (
+from slackwater_lab.messaging.sending.crash import (
     SOON,
     Fault,
     FaultPoint,
@@ -14,6 +13,7 @@ from slackwater_lab.messaging.sending.faults import (
     fault_points,
     suffer_and_go_on,
 )
+from slackwater_lab.messaging.sending.ways import WAYS
 
 pytestmark = pytest.mark.integration
 SHORT = {

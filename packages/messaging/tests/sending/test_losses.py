@@ -5,8 +5,9 @@ import sys
 import pytest
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater_lab.messaging.sending import WAYS, SendVerdict
 from slackwater_lab.messaging.sending.crash import measure_losses
+from slackwater_lab.messaging.sending.service import SendVerdict
+from slackwater_lab.messaging.sending.ways import WAYS
 
 pytestmark = pytest.mark.integration
 

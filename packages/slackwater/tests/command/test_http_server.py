@@ -35,7 +35,7 @@ from slackwater.pipeline import RunMonitor
 from slackwater.protocol import SystemClock
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import ControlSection, HttpSection
-from slackwater_lab.tls import Certificate, certificate
+from slackwater_lab.secured_servers import Certificate, certificate
 from slackwater_sidecar.monitor import SourceMonitor, sidecar_routes
 
 ANYWHERE = "127.0.0.1:0"

@@ -12,8 +12,8 @@ from slackwater.protocol.tracing import TracedTransaction, sidecar_spans
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.loading import load_settings
 from slackwater.settings.model import TelemetrySection
+from slackwater_lab.secured_servers import Certificate, certificate
 from slackwater_lab.telemetry import Collector
-from slackwater_lab.tls import Certificate, certificate
 
 METRICS = (
     Metric(name="a_total", kind=MetricKind.COUNTER, help="Counts.", labels=("source",)),

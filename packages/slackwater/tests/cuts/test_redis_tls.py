@@ -14,7 +14,8 @@ from slackwater.cuts import (
 )
 from slackwater.dev import RedisServer
 from slackwater.protocol import Cut, PublishedCut
-from slackwater_lab.tls import Certificate, TlsEnd, certificate
+from slackwater_lab.secured_servers import Certificate, certificate
+from slackwater_lab.servers.proxy import TcpProxy
 
 pytestmark = pytest.mark.integration
 
@@ -38,13 +39,13 @@ Serve = Callable[..., int]
 @pytest.fixture
 def serve(redis_server: RedisServer, authority: Certificate) -> Iterator[Serve]:
     """Begins to take TLS connections with a certificate; returns the port."""
-    ends: list[TlsEnd] = []
+    ends: list[TcpProxy] = []
 
     def begin(own: Certificate, *, wants_certificate: bool = False) -> int:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.path))
         context.load_cert_chain(own.path, own.key_path)
         context.verify_mode = ssl.CERT_REQUIRED if wants_certificate else ssl.CERT_NONE
-        ends.append(TlsEnd(redis_server.port, context))
+        ends.append(TcpProxy(lambda: redis_server.port, tls=context))
         ends[-1].start()
         return ends[-1].port
 

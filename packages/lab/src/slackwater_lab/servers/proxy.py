@@ -1,6 +1,7 @@
 """A network that fails on demand: a proxy that holds back, slows down and cuts what passes."""
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -28,11 +29,14 @@ class TcpProxy:
     Args:
         target: Port on loopback; asked for at each new connection, so the target may move.
         port: Own port; None: a free one.
+        tls: The certificate that is shown, and what is asked of clients; None: they come in the clear.
     """
 
-    def __init__(self, target: Callable[[], int], port: int | None = None) -> None:
+    def __init__(
+        self, target: Callable[[], int], port: int | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.port = free_port() if port is None else port
-        self._target = target
+        self._target, self._tls = target, tls
         self.watch: Callable[[], Callable[[bytes], None]] | None = None
         """Is called for each new connection, and what it returns with each chunk that its client sends, in
         the proxy's thread."""
@@ -100,7 +104,9 @@ class TcpProxy:
         self._call(self._reset)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._accept, LOOPBACK, self.port, limit=_CHUNK_BYTES)
+        self._server = await asyncio.start_server(
+            self._accept, LOOPBACK, self.port, limit=_CHUNK_BYTES, ssl=self._tls
+        )
 
     async def _close(self) -> None:
         if self._server is not None:
@@ -154,6 +160,9 @@ class TcpProxy:
                 await asyncio.sleep(rest)
             await self._open.wait()
             if not chunk:
+                if not sink.can_write_eof():  # over TLS
+                    sink.close()
+                    return
                 sink.write_eof()
                 await sink.drain()
                 return

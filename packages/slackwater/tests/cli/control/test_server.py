@@ -13,7 +13,7 @@ from slackwater.cli.control.server import ControlPlane, control_plane
 from slackwater.protocol import SystemClock
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import ControlSection, KafkaSection, RedisSection, Settings
-from slackwater_lab.tls import Certificate, certificate
+from slackwater_lab.secured_servers import Certificate, certificate
 
 pytestmark = pytest.mark.integration
 

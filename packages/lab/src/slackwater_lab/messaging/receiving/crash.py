@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from slackwater.dev import KafkaBroker, PostgresServer, Server
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.messaging.receiving.member import Effects, processor, receiver
-from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.member import Effects, Twin, Way, processor, receiver
 from slackwater_lab.messaging.receiving.world import (
     ReceiveVerdict,
     World,

@@ -17,8 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from slackwater.protocol import SystemClock
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.messaging.receiving.member import MemberSettings, run_member
-from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.member import MemberSettings, Twin, Way, run_member
 from slackwater_lab.topics import make_topics, read_to_end
 from slackwater_lab.watching import wait_until
 

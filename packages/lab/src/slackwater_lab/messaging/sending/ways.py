@@ -17,7 +17,6 @@ from confluent_kafka import Producer
 from slackwater.protocol import KafkaSettings
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.connectors import Ends, event_router, make_slot, open_worker
-from slackwater_lab.messaging.sending.judge import judge
 from slackwater_lab.messaging.sending.service import (
     BUSINESS,
     Business,
@@ -25,6 +24,7 @@ from slackwater_lab.messaging.sending.service import (
     Order,
     Probe,
     Send,
+    judge,
     make_business_table,
 )
 from slackwater_messaging import (
