@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from confluent_kafka import Message
 
 from slackwater_lab.chaos.consumers import Delivery, GroupFindings, judge_deliveries, name_change
-from slackwater_lab.fakes.broker import MemoryRecord
+from slackwater_lab.fakes.broker import memory_record
 
 COMMITTED = {"1": {"a1": "a", "a2": "a", "b1": "b"}, "2": {"a3": "a", "c1": "c"}, "3": {}}
 WHOLE = [("x", "1", "a1"), ("x", "1", "a2"), ("x", "1", "b1"), ("y", "2", "a3"), ("y", "2", "c1")]
@@ -73,9 +74,9 @@ def test_the_order_of_units_does_not_matter_and_that_within_one_does() -> None:
 def test_a_line_belongs_to_its_order_whether_it_is_there_or_gone() -> None:
     row, source = {"id": 3, "order_id": 5}, {"table": "order_lines", "txId": 7, "lsn": 9}
 
-    def change(op: str, before: object, after: object) -> MemoryRecord:
+    def change(op: str, before: object, after: object) -> Message:
         value = {"op": op, "before": before, "after": after, "source": source}
-        return MemoryRecord(("t", 0), 0, None, json.dumps(value).encode())
+        return memory_record(("t", 0), 0, None, json.dumps(value).encode())
 
     assert name_change(change("c", None, row)) == ("5", "order_lines 3 c 7 9")
     assert name_change(change("d", row, None)) == ("5", "order_lines 3 d 7 9")

@@ -11,7 +11,7 @@ import pytest
 from slackwater.client import Commit, Transaction
 from slackwater.client.transaction import LanePosition, Piece
 from slackwater_lab.demo.consumer import Consumed, ConsumerReport, Service
-from slackwater_lab.fakes.broker import MemoryRecord
+from slackwater_lab.fakes.broker import memory_record
 
 HEADER = {"id": 1, "customer": "Ada", "status": "new", "line_count": 1, "total": "2.00"}
 HEADER |= {"created_at": "2026-01-01T00:00:00Z"}
@@ -20,7 +20,7 @@ LINE = {"id": 1, "order_id": 1, "product": "rope", "quantity": 1, "price": "2.00
 
 def transaction(lsn: int, *values: dict[str, Any] | None, xid: int | None = None) -> Transaction:
     records = [
-        MemoryRecord(("t", 0), at, b"k", None if value is None else json.dumps(value).encode())
+        memory_record(("t", 0), at, b"k", None if value is None else json.dumps(value).encode())
         for at, value in enumerate(values)
     ]
     commit = Commit(source="inv", timeline=1, lsn=lsn, xid=xid, commit_ts_ms=0)

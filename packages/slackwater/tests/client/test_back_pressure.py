@@ -1,17 +1,18 @@
 """What is read ahead of the next transaction, and when that stops."""
 
 import pytest
+from confluent_kafka import Message
 
 from slackwater.client import ByPartition, ByUnit, Everything, Share
 from slackwater.client.outputs import OutputMerge
 from slackwater.client.transaction import LanePosition
 from slackwater.protocol import CommitRecord, OffsetRange
 from slackwater.protocol.commit_lookup import PlacedCommit
-from slackwater_lab.fakes.broker import MemoryRecord
+from slackwater_lab.fakes.broker import memory_record
 
 
-def document(place: tuple[str, int], at: int) -> MemoryRecord:
-    return MemoryRecord(place, at, b"k", b"x" * 600)
+def document(place: tuple[str, int], at: int) -> Message:
+    return memory_record(place, at, b"k", b"x" * 600)
 
 
 def commit(number: int, documents: int) -> PlacedCommit:

@@ -24,7 +24,7 @@ from slackwater.protocol import (
     UnavailableError,
 )
 from slackwater.protocol.keys import commit_topic
-from slackwater_lab.fakes.broker import MemoryMember, MemoryReader, MemoryRecord, MemoryWriter
+from slackwater_lab.fakes.broker import MemoryMember, MemoryReader, MemoryWriter, memory_record
 from slackwater_lab.fakes.outputs import Ticking, World, contents
 
 STEP = 1 << 24
@@ -295,7 +295,7 @@ def test_a_transaction_of_which_a_record_is_missing_is_not_committed(
 
     def produce(self: MemoryWriter, topic: str, key: bytes, value: bytes, headers: Any, report: Any) -> None:
         for error in reports:
-            report(error, MemoryRecord((topic, 0), 0, key, value))
+            report(error, memory_record((topic, 0), 0, key, value))
 
     with monkeypatch.context() as patched:
         patched.setattr(MemoryWriter, "produce", produce)
@@ -316,7 +316,7 @@ def test_after_a_refused_record_an_error_of_the_service_does_not_keep_the_writer
     producer = started(memory)
 
     def produce(self: MemoryWriter, topic: str, key: bytes, value: bytes, headers: Any, report: Any) -> None:
-        report(LARGE, MemoryRecord((topic, 0), 0, key, value))
+        report(LARGE, memory_record((topic, 0), 0, key, value))
 
     monkeypatch.setattr(MemoryWriter, "produce", produce)
 

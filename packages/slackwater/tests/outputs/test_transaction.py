@@ -22,7 +22,7 @@ from slackwater.protocol import (
     decode_commit_record,
     decode_progress_record,
 )
-from slackwater_lab.fakes.broker import MemoryRecord
+from slackwater_lab.fakes.broker import memory_record
 
 MakeBatch = Callable[..., DocumentBatch]
 Produced = tuple[str, bytes | None, bytes | None, Headers]
@@ -70,11 +70,11 @@ class FakeProducer(KafkaTransactions):
     def flush(self, *how: Any) -> None:
         self.calls.append("flush")
         for report, partition in self._due:
-            report(None, MemoryRecord(("", partition), self._ends[partition], None, None))
+            report(None, memory_record(("", partition), self._ends[partition], None, None))
             self._ends[partition] += 1
         self._due.clear()
         for report, key, size in self._refused:
-            report(self._refuses[key], MemoryRecord(("", 0), -1, key, b"x" * size))
+            report(self._refuses[key], memory_record(("", 0), -1, key, b"x" * size))
 
     def commit(self) -> None:
         self.calls.append("commit")

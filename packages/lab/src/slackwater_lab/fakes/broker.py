@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, Message, TopicPartition
 
 from slackwater.cdc.batch import Record
 from slackwater.client.broker import Portion, ProducerSettings, Stored
@@ -26,44 +26,25 @@ from slackwater.protocol import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRecord:
-    """A record of a topic in memory; looks like a message of confluent_kafka."""
-
-    place: Place
-    at: int
-    held_key: bytes | None
-    held_value: bytes | None
-    held_headers: tuple[tuple[str, bytes | str | None], ...] = ()
-    written_ms: int = 0
-
-    def topic(self) -> str:
-        """Returns the name of the topic."""
-        return self.place[0]
-
-    def partition(self) -> int:
-        """Returns the number of the partition."""
-        return self.place[1]
-
-    def offset(self) -> int:
-        """Returns the place in the partition."""
-        return self.at
-
-    def timestamp(self) -> tuple[int, int]:
-        """Returns the time at which it was written, as its writer's."""
-        return TIMESTAMP_CREATE_TIME, self.written_ms
-
-    def key(self) -> bytes | None:
-        """Returns the key."""
-        return self.held_key
-
-    def value(self) -> bytes | None:
-        """Returns the value."""
-        return self.held_value
-
-    def headers(self) -> list[tuple[str, bytes | str | None]] | None:
-        """Returns names and values of the headers."""
-        return list(self.held_headers) or None
+def memory_record(
+    place: Place,
+    at: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[Any] = (),
+    written_ms: int = 0,
+) -> Message:
+    """Makes a record of a topic in memory, written at a time by its writer's clock."""
+    topic, partition = place
+    return Message(
+        topic=topic,
+        partition=partition,
+        offset=at,
+        key=key,
+        value=value,
+        headers=list(headers) or None,
+        timestamp=(TIMESTAMP_CREATE_TIME, written_ms),
+    )
 
 
 @dataclass(slots=True)
@@ -106,7 +87,7 @@ class MemoryBroker:
             partition = self._topics[place]
             offset, partition.end = partition.end, partition.end + 1
             written_ms = epoch_ms(self.clock.now())
-            partition.records.append(MemoryRecord(place, offset, key, value, tuple(headers), written_ms))
+            partition.records.append(memory_record(place, offset, key, value, headers, written_ms))
         return offset
 
     def skip(self, place: Place, offsets: int = 1) -> None:
@@ -314,7 +295,7 @@ class MemoryWriter(KafkaTransactions):
     def __init__(self, broker: MemoryBroker, transactional_id: str) -> None:
         self._broker = broker
         self._id = transactional_id
-        self._written: dict[Place, list[MemoryRecord]] = {}
+        self._written: dict[Place, list[Message]] = {}
         self._offsets: tuple[dict[Place, Stored], _Group | None] = {}, None
         self._reports: list[Callable[[], None]] = []
 
@@ -345,7 +326,7 @@ class MemoryWriter(KafkaTransactions):
         place = topic, crc32(key or b"") % count
         written = self._written.setdefault(place, [])
         offset = self._broker.partition(place).end + len(written)
-        written.append(MemoryRecord(place, offset, key, value, tuple(headers)))
+        written.append(memory_record(place, offset, key, value, headers))
         if report is not None:
             self._reports.append(partial(report, None, written[-1]))
 

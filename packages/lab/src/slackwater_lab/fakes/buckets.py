@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from slackwater.engine.accumulate.groups import AccumulateEvaluation
 from slackwater.engine.evaluate.evaluators import ResultRows
@@ -76,13 +76,15 @@ class CountingIndex:
 
     def update(self, work: Callable[[IndexTransaction], T]) -> T:
         """See :class:`~slackwater.engine.index.BucketIndex`."""
-        return self._index.update(lambda contents: work(_CountingTransaction(contents, self)))
+        return self._index.update(
+            lambda contents: work(cast(IndexTransaction, _CountingContents(contents, self)))
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[Contents]:
         """See :class:`~slackwater.engine.index.BucketIndex`."""
         with self._index.snapshot() as contents:
-            yield _CountingContents(contents, self)
+            yield cast(Contents, _CountingContents(contents, self))
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
         """See :class:`~slackwater.engine.index.BucketIndex`."""
@@ -94,9 +96,8 @@ class _CountingContents:
         self._contents = contents
         self._counter = counter
 
-    @property
-    def token(self) -> bytes | None:
-        return self._contents.token
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._contents, name)
 
     def get(self, name: bytes) -> bytes | None:
         self._counter.reads += 1
@@ -129,18 +130,3 @@ class _CountingContents:
         for entry in self._contents.entries():
             self._counter.reads += 1
             yield entry
-
-
-class _CountingTransaction(_CountingContents):
-    def __init__(self, contents: IndexTransaction, counter: CountingIndex) -> None:
-        super().__init__(contents, counter)
-        self._transaction = contents
-
-    def apply(self, changes: Iterable[Change]) -> None:
-        self._transaction.apply(changes)
-
-    def clear(self) -> None:
-        self._transaction.clear()
-
-    def set_token(self, token: bytes) -> None:
-        self._transaction.set_token(token)
