@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from slackwater_bench.__main__ import main
 from slackwater_bench.page import DOCS, render
 from slackwater_bench.registry import SCENARIOS
-from slackwater_bench.results import missing_points, scenario_results, summaries
+from slackwater_bench.scenario import missing_points, scenario_results, summaries
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.results import Result, append
 

@@ -10,8 +10,7 @@ import click
 from slackwater.protocol import SystemClock
 from slackwater_bench.environment import Environment
 from slackwater_bench.registry import SCENARIOS, scenario_named
-from slackwater_bench.results import make_result
-from slackwater_bench.scenario import RunContext, Scenario, points_of, run_points
+from slackwater_bench.scenario import RunContext, Scenario, make_result, points_of, run_points
 from slackwater_lab.errors import TestingError
 from slackwater_lab.results import RESULTS, append
 

@@ -12,8 +12,14 @@ import click
 
 from slackwater_bench.messaging.page import crash_tables, with_comparison
 from slackwater_bench.registry import SCENARIOS
-from slackwater_bench.results import PointSummary, missing_points, scenario_results, summaries
-from slackwater_bench.scenario import Scenario, shown
+from slackwater_bench.scenario import (
+    PointSummary,
+    Scenario,
+    missing_points,
+    scenario_results,
+    shown,
+    summaries,
+)
 from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
 from slackwater_lab.errors import TestingError
 from slackwater_lab.results import RESULTS, Result

@@ -3,8 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_bench.messaging.crashes import Cell, around_first_commit, broken_promises
-from slackwater_bench.messaging.facts import RECEIVED, RECEIVING, SENDING
+from slackwater_bench.messaging.crashes import (
+    RECEIVED,
+    RECEIVING,
+    SENDING,
+    Cell,
+    around_first_commit,
+    broken_promises,
+)
 from slackwater_bench.messaging.page import BEGIN, END, with_comparison
 from slackwater_bench.page import DOCS, render, render_comparison
 from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES

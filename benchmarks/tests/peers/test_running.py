@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slackwater_bench.peers.registry import Peer
-from slackwater_bench.peers.running import LOOK_SECONDS, Patience, Running, total_mib
+from slackwater_bench.peers.runs import LOOK_SECONDS, Patience, Running, total_mib
 from slackwater_lab.errors import RunFailedError
 
 PEER = Peer(name="tiny", title="tiny", settings="none")

@@ -9,8 +9,7 @@ from slackwater.protocol import SystemClock
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.environment import Environment
 from slackwater_bench.peers.registry import install, peers_named
-from slackwater_bench.peers.running import Patience, WatchedTopic, started
-from slackwater_bench.peers.runs import judge, specification_of
+from slackwater_bench.peers.runs import Patience, WatchedTopic, judge, specification_of, started
 from slackwater_bench.scenario import RunContext
 from slackwater_lab.generator import HoldBack, TopicFiller
 from slackwater_lab.workloads.orders import OrdersWorkload

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from slackwater_bench.messaging.crashes import AT_RANDOM, Cell
-from slackwater_bench.messaging.facts import RECEIVING, SENDING, Facts
-from slackwater_bench.results import PointSummary
+from slackwater_bench.messaging.crashes import AT_RANDOM, RECEIVING, SENDING, Cell, Facts
+from slackwater_bench.scenario import PointSummary
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.receiving.crash import Fault as ReceiveFault
 from slackwater_lab.messaging.sending.crash import Fault as SendFault

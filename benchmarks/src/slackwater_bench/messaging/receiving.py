@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from slackwater_bench.latencies import summary
-from slackwater_bench.messaging.facts import RECEIVED
+from slackwater_bench.messaging.crashes import RECEIVED
 from slackwater_bench.messaging.sending import COUNTED, COUNTS, IDLE_SECONDS, WARM_UP
 from slackwater_bench.messaging.servers import Servers, TopicWatch, running_servers
 from slackwater_bench.scenario import Parameters, RunContext

@@ -7,8 +7,15 @@ from typing import Any
 
 from slackwater.protocol import Clock
 from slackwater_bench.peers.registry import Peer
-from slackwater_bench.results import make_result, scenario_results
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import (
+    Direction,
+    Measured,
+    Parameters,
+    RunContext,
+    Scenario,
+    make_result,
+    scenario_results,
+)
 from slackwater_certify import Certificate
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.results import RESULTS, append

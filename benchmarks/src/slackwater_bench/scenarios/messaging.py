@@ -2,8 +2,7 @@
 
 from dataclasses import asdict
 
-from slackwater_bench.messaging.crashes import Cell, broken_promises, crash
-from slackwater_bench.messaging.facts import RECEIVED
+from slackwater_bench.messaging.crashes import RECEIVED, Cell, broken_promises, crash
 from slackwater_bench.messaging.receiving import measure_receiving
 from slackwater_bench.messaging.sending import measure_sending
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
