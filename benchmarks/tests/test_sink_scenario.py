@@ -2,9 +2,8 @@ import pytest
 
 from slackwater.protocol import SystemClock
 from slackwater_bench.environment import Environment
+from slackwater_bench.registry import SCENARIOS
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.scenarios.consumer import CONSUMER
-from slackwater_bench.scenarios.probes import CUT_COST, LAKE, POSTGRES_OUTPUT, SINK_ALONE
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -15,7 +14,7 @@ def context() -> RunContext:
 
 
 def test_the_sink_is_measured_alone(context: RunContext) -> None:
-    measured = SINK_ALONE.run({"documents": 10, "outputs": 1, "transactions": 3}, context)
+    measured = SCENARIOS["sink-alone"].run({"documents": 10, "outputs": 1, "transactions": 3}, context)
     assert measured.value > 0
     commits = measured.details["commit_ms"]
     assert isinstance(commits, dict)
@@ -23,7 +22,7 @@ def test_the_sink_is_measured_alone(context: RunContext) -> None:
 
 
 def test_the_sink_of_postgresql_is_measured_alone(context: RunContext) -> None:
-    measured = POSTGRES_OUTPUT.run({"documents": 10, "rows": 100, "transactions": 3}, context)
+    measured = SCENARIOS["postgres-output"].run({"documents": 10, "rows": 100, "transactions": 3}, context)
     assert measured.value > 0
     writes = measured.details["write_ms"]
     assert isinstance(writes, dict)
@@ -33,20 +32,20 @@ def test_the_sink_of_postgresql_is_measured_alone(context: RunContext) -> None:
 @pytest.mark.parametrize("kind", ["outputs", "changes"])
 @pytest.mark.parametrize("share", ["everything", "units"])
 def test_a_consumer_is_measured_alone(context: RunContext, kind: str, share: str) -> None:
-    measured = CONSUMER.run({"input": kind, "share": share, "rows": 4, "records": 400}, context)
+    measured = SCENARIOS["consumer"].run({"input": kind, "share": share, "rows": 4, "records": 400}, context)
     assert measured.value > 0
     assert measured.details["records"] == 396  # times begin behind the first transaction
 
 
 def test_every_cut_that_is_written_is_read(context: RunContext) -> None:
-    measured = CUT_COST.run({"partitions": 3, "cuts": 20}, context)
+    measured = SCENARIOS["cut-cost"].run({"partitions": 3, "cuts": 20}, context)
     assert measured.value > 0
     assert measured.details["read"] == 19
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_the_sink_of_lakes_is_measured_alone(context: RunContext, form: str) -> None:
-    measured = LAKE.run({"format": form, "rows": 20, "changed": 6, "batches": 3}, context)
+    measured = SCENARIOS["lake"].run({"format": form, "rows": 20, "changed": 6, "batches": 3}, context)
     assert measured.value > 0
     batches = measured.details["batch_ms"]
     assert isinstance(batches, dict)

@@ -20,7 +20,6 @@ from slackwater_bench.scenario import (
     shown,
     summaries,
 )
-from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
 from slackwater_lab.errors import TestingError
 from slackwater_lab.results import RESULTS, Result
 from slackwater_lab.workloads.workload import REPOSITORY
@@ -96,7 +95,7 @@ def _section(scenario: Scenario, points: Sequence[PointSummary], has_plot: bool)
     if points:
         yield from _table(scenario, points)
         yield ""
-    if points and scenario is MESSAGING_CRASHES:
+    if points and scenario.name == "messaging-crashes":
         yield from crash_tables(points)
     missing = [shown(point) for point in missing_points(scenario, points)]
     if missing:
@@ -167,7 +166,8 @@ def render_comparison(page: str, results: Path = RESULTS) -> str:
     Raises:
         RunFailedError: A results file cannot be read, or the page has no place for it.
     """
-    return with_comparison(page, summaries(MESSAGING, scenario_results(MESSAGING, results)))
+    scenario = SCENARIOS["messaging"]
+    return with_comparison(page, summaries(scenario, scenario_results(scenario, results)))
 
 
 @click.command()

@@ -1,76 +1,83 @@
-"""All scenarios by name."""
+"""All scenarios by name: what ``scenarios.toml`` says of them, and what measures each once."""
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
+from itertools import product
+from typing import Any
 
-from slackwater_bench.scenario import Scenario
-from slackwater_bench.scenarios.consumer import CONSUMER
-from slackwater_bench.scenarios.control_plane import CONTROL_PLANE
-from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
-from slackwater_bench.scenarios.latency import ARRIVALS, BARRIERS_DELAY, LATENCY, LIVE
-from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
-from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
-from slackwater_bench.scenarios.probes import (
-    CUT_COST,
-    ENGINE_COST,
-    ENGINE_PROFILE,
-    LAKE,
-    POSTGRES_OUTPUT,
-    SHARED_ROWS,
-    SIDECAR_MEMORY,
-    SIDECAR_PROFILE,
-    SINK_ALONE,
+from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenarios import (
+    consumer,
+    control_plane,
+    engine,
+    latency,
+    many_pipelines,
+    messaging,
+    probes,
+    sidecar,
+    start,
+    throughput,
+    wide,
 )
-from slackwater_bench.scenarios.sidecar import SIDECAR, SIDECAR_DELAY, SIDECAR_PARTITIONS
-from slackwater_bench.scenarios.start import START
-from slackwater_bench.scenarios.throughput import (
-    BARRIERS,
-    CORES,
-    LOCAL_CLUSTER,
-    PARTITIONS,
-    STATE_SIZE,
-    THROUGHPUT,
-    TRANSACTION_SIZE,
-)
-from slackwater_bench.scenarios.wide import WIDE
 from slackwater_lab.errors import RunFailedError
 
-SCENARIOS: Mapping[str, Scenario] = {
-    scenario.name: scenario
-    for scenario in (
-        THROUGHPUT,
-        LATENCY,
-        LIVE,
-        ARRIVALS,
-        START,
-        WIDE,
-        STATE_SIZE,
-        PARTITIONS,
-        CORES,
-        LOCAL_CLUSTER,
-        TRANSACTION_SIZE,
-        BARRIERS,
-        BARRIERS_DELAY,
-        SIDECAR,
-        SIDECAR_DELAY,
-        SIDECAR_PARTITIONS,
-        SIDECAR_MEMORY,
-        SIDECAR_PROFILE,
-        SINK_ALONE,
-        LAKE,
-        POSTGRES_OUTPUT,
-        CONSUMER,
-        MANY_PIPELINES,
-        CONTROL_PLANE,
-        MESSAGING,
-        MESSAGING_CRASHES,
-        CUT_COST,
-        ENGINE,
-        ENGINE_COST,
-        ENGINE_SKEW,
-        ENGINE_PROFILE,
-        SHARED_ROWS,
-    )
+_RUNS: Mapping[str, Callable[[Parameters, RunContext], Measured]] = {
+    "throughput": throughput.run_throughput,
+    "latency": latency.run_latency,
+    "live": latency.run_live,
+    "arrivals": latency.run_arrivals,
+    "start": start.run_start,
+    "wide": wide.run_wide,
+    "state-size": throughput.run_state_size,
+    "partitions": throughput.run_throughput,
+    "cores": throughput.run_throughput,
+    "local-cluster": throughput.run_throughput,
+    "transaction-size": throughput.run_transaction_size,
+    "barriers": throughput.run_throughput,
+    "barriers-delay": latency.run_latency,
+    "sidecar": sidecar.run_sidecar,
+    "sidecar-delay": sidecar.run_delay,
+    "sidecar-partitions": sidecar.run_partitions,
+    "sidecar-memory": probes.run_sidecar_memory,
+    "sidecar-profile": probes.run_sidecar_profile,
+    "sink-alone": probes.run_sink,
+    "lake": probes.run_lake,
+    "postgres-output": probes.run_postgres_output,
+    "consumer": consumer.run_consumer,
+    "many-pipelines": many_pipelines.run,
+    "control-plane": control_plane.run,
+    "messaging": messaging.run_messaging,
+    "messaging-crashes": messaging.run_messaging_crashes,
+    "cut-cost": probes.run_cut_cost,
+    "engine": engine.run_engine,
+    "engine-cost": probes.run_engine_cost,
+    "engine-skew": engine.run_skewed,
+    "engine-profile": probes.run_engine_profile,
+    "shared-rows": probes.run_shared_rows,
 }
+
+
+def _scenarios() -> Iterator[Scenario]:
+    declared = tomllib.loads((resources.files("slackwater_bench") / "scenarios.toml").read_text())
+    for name, fields in declared.items():
+        fields |= {each: _points(fields[each]) for each in ("points", "quick_points")}
+        fields |= {each: tuple(fields.get(each, ())) for each in ("columns", "curves")}
+        fields["direction"] = Direction[fields["direction"].upper()]
+        yield Scenario(name=name, run=_RUNS[name], **fields)
+
+
+def _points(declared: Sequence[Mapping[str, Any]]) -> tuple[Parameters, ...]:
+    """A list stands for one point with each of its values."""
+    values = ([each if isinstance(each, list) else [each] for each in point.values()] for point in declared)
+    return tuple(
+        dict(zip(point, chosen, strict=True))
+        for point, choices in zip(declared, values, strict=True)
+        for chosen in product(*choices)
+    )
+
+
+SCENARIOS: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _scenarios()}
 
 
 def scenario_named(name: str) -> Scenario:

@@ -13,7 +13,7 @@ from slackwater_bench.messaging.crashes import (
 )
 from slackwater_bench.messaging.page import BEGIN, END, with_comparison
 from slackwater_bench.page import DOCS, render, render_comparison
-from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
+from slackwater_bench.registry import SCENARIOS
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.ways import WAYS
 from slackwater_lab.results import Result, append
@@ -25,7 +25,7 @@ def test_every_way_has_its_facts_and_its_points() -> None:
     assert SENDING.keys() == WAYS.keys()
     assert RECEIVING.keys() == RECEIVED.keys()
     ways = [*WAYS, *RECEIVED]
-    for scenario in (MESSAGING, MESSAGING_CRASHES):
+    for scenario in (SCENARIOS["messaging"], SCENARIOS["messaging-crashes"]):
         assert [point["way"] for point in scenario.points] == ways
         assert [point["way"] for point in scenario.quick_points] == ways
 

@@ -26,7 +26,7 @@ WHERE n.nspname = %s AND c.relkind = 'r' AND c.relname NOT IN ('effect', 'answer
 
 
 def measure_receiving(parameters: Parameters, context: RunContext) -> dict[str, Any]:
-    """Measures a way of receiving once; see :data:`slackwater_bench.scenarios.messaging.MESSAGING`.
+    """Measures a way of receiving once; see ``messaging`` in scenarios.toml.
 
     Raises:
         TestingError: A process failed, or messages were not processed.

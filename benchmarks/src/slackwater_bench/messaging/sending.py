@@ -36,7 +36,7 @@ COUNTS = ("statements", "round_trips", "kafka_requests")
 
 
 def measure_sending(parameters: Parameters, context: RunContext) -> dict[str, Any]:
-    """Measures a way of sending once; see :data:`slackwater_bench.scenarios.messaging.MESSAGING`.
+    """Measures a way of sending once; see ``messaging`` in scenarios.toml.
 
     Raises:
         TestingError: A process failed, or messages did not become visible.

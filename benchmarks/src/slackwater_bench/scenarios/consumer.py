@@ -5,7 +5,7 @@ from itertools import islice
 from slackwater.protocol import Clock
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.environment import run_probe
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import SteadyOrders, TransactionAppender
 
 ORDERS = 5_000
@@ -44,31 +44,3 @@ def _write_changes(bed: Bed, rows: int, records: int, clock: Clock) -> None:
     bed.start_sidecar()
     bed.wait_for_cut(last_lsn, CUTS_SECONDS)
     bed.stop("sidecar")
-
-
-CONSUMER = Scenario(
-    name="consumer",
-    version=1,
-    unit="records/CPU s",
-    direction=Direction.HIGHER,
-    measures="The number of records per second of processor time that one `TransactionalConsumer` delivers "
-    "from its start, including librdkafka's threads; it runs on one core, the broker on another "
-    "one. It reads documents of an output by commit records, or change events by cuts; "
-    "everything, or by units of which one member owns all; by the number of rows of a "
-    "transaction. The other columns contain the records per second after the first transaction, "
-    "and librdkafka's share of the processor time.",
-    why="It shows what whole transactions cost a service.",
-    points=tuple(
-        {"input": kind, "share": share, "rows": rows, "records": 500_000}
-        for kind in ("outputs", "changes")
-        for share in ("everything", "units")
-        for rows in (4, 1_000)
-    ),
-    quick_points=tuple(
-        {"input": kind, "share": "everything", "rows": rows, "records": 100_000}
-        for kind in ("outputs", "changes")
-        for rows in (4, 1_000)
-    ),
-    run=run_consumer,
-    columns=("records_per_second", "librdkafka_share", "transactions", "seconds"),
-)

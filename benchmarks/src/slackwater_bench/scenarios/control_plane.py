@@ -20,7 +20,7 @@ from slackwater.protocol import (
 )
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import summary
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.usage import MemoryWatch, cpu_seconds
 from slackwater_lab.errors import RunFailedError
 
@@ -231,33 +231,3 @@ class _Visitor(threading.Thread):
         """Ends it; its times are complete then."""
         self._stop_event.set()
         self.join()
-
-
-CONTROL_PLANE = Scenario(
-    name="control-plane",
-    version=1,
-    unit="ms, p99",
-    direction=Direction.LOWER,
-    measures="The time from the moment at which a request for the page or the API was meant to be sent "
-    "until its whole response was read, over all requests. Each client requests three paths once "
-    "per second. The cluster consists of records in real topics, and every pipeline reports once "
-    "per second. The other columns contain the CPU of the sidecar and of the control plane's "
-    "process (`sidecar workers`), in percent of a core, with and without viewers, and their "
-    "memory.",
-    why="It shows what a page costs that people keep open.",
-    points=(
-        {"sources": 10, "pipelines": 200, "people": 1, "seconds": 30},
-        {"sources": 10, "pipelines": 200, "people": 5, "seconds": 30},
-    ),
-    quick_points=({"sources": 2, "pipelines": 20, "people": 1, "seconds": 5},),
-    run=run,
-    axis="people",
-    columns=(
-        "answers_ms.p50",
-        "cpu_percent.sidecar",
-        "cpu_percent.sidecar workers",
-        "cpu_percent_unseen.sidecar workers",
-        "memory_mib.sidecar workers",
-    ),
-    threshold=0.25,
-)

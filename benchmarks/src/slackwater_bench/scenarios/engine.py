@@ -14,7 +14,7 @@ import pyarrow as pa
 from slackwater.sql.catalog import Table
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.catch_up import SEED, CatchUp, WorkloadBacklog, measure_catch_up
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.topics import read_to_end
 from slackwater_lab.workloads.chain import ChainWorkload
@@ -24,8 +24,6 @@ from slackwater_lab.workloads.transfers import TransfersWorkload
 from slackwater_lab.workloads.workload import Workload, workload_pipeline
 
 SIZE = 20_000
-EVENTS = 1_000_000
-QUICK: Parameters = {"size": 2_000, "events": 100_000}
 
 ALONE = "engine"
 """All cuts are published before the pipeline begins with the backlog."""
@@ -238,58 +236,3 @@ def with_emit(pipeline: Path, folder: Path, *, emit: str) -> Path:
         raise ValueError(f"{file} does not say what it emits")
     file.write_text(text)
     return copy
-
-
-COLUMNS = (
-    "seconds",
-    "batches",
-    "cpu_seconds.sidecar",
-    "cpu_seconds.pipeline",
-    "cpu_seconds.pipeline jvm",
-    "cpu_seconds.pipeline workers",
-    "cpu_seconds.kafka",
-    "cpu_seconds.others",
-)
-_POINTS: tuple[Parameters, ...] = tuple(
-    {"case": case, "emit": emit, "measured": measured, "events": EVENTS}
-    for case in CASES
-    for emit in ("latest", "transactions")
-    for measured in (TOGETHER, ALONE)
-)
-
-ENGINE = Scenario(
-    name="engine",
-    version=1,
-    unit="change events/s",
-    direction=Direction.HIGHER,
-    measures="The number of change events per second at which a running pipeline works off a backlog until "
-    "a read_committed consumer sees the last transaction. `orders` joins two tables on one key "
-    "into nested documents; `chain` joins three tables on two keys and adds them up; `balances` "
-    "computes account balances and the total of all of them. In `end to end`, the running sidecar "
-    "has to find the cuts meanwhile; in `engine`, all cuts are published before. The number of "
-    "rows and the checksum of every view are compared with the tables at the end.",
-    why="It shows what SQL costs, by the shape of the query.",
-    points=_POINTS,
-    quick_points=tuple({**point, **QUICK} for point in _POINTS if point["emit"] == "latest"),
-    run=run_engine,
-    columns=COLUMNS,
-)
-
-_SKEW: tuple[Parameters, ...] = tuple(
-    {"hot_share": share, "measured": ALONE, "events": EVENTS} for share in (0.0, 0.5)
-)
-
-ENGINE_SKEW = Scenario(
-    name="engine-skew",
-    version=1,
-    unit="change events/s",
-    direction=Direction.HIGHER,
-    measures="The same as `engine`, for meters and their readings added up, when one meter receives a "
-    "share of all changes.",
-    why="A key that receives most of the changes must not serialise a stage.",
-    points=_SKEW,
-    quick_points=tuple({**point, **QUICK} for point in _SKEW),
-    run=run_skewed,
-    columns=COLUMNS,
-    axis="hot_share",
-)

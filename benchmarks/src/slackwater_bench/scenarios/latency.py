@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -11,7 +11,7 @@ from slackwater.protocol import Clock
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
 from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
 from slackwater_bench.load import LoadOptions, run_load
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.scenarios.throughput import barrier_options
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import LoggedBatch, batch_parts, cpu_between, cpu_use, logged_batches
@@ -32,8 +32,6 @@ then the parts of that batch; ``visible``: until a ``read_committed`` consumer s
 ORDERS = 2_000
 OPEN_LOOP_START_SECONDS = 120.0
 OPEN_LOOP_WARM_UP_SECONDS = 10.0
-SHOWN_HOPS = ("end", "cut", "wait", "read", "evaluate", "schedule", "produce")
-"""The steps that take most of the time: the page shows their medians, the results have all."""
 
 
 def hops_ms(
@@ -149,47 +147,6 @@ def _latency_measured(
     )
 
 
-LATENCY = Scenario(
-    name="latency",
-    version=1,
-    unit="ms, p99",
-    direction=Direction.LOWER,
-    measures="The time from the moment at which a transaction (an order and its three lines) was *meant* "
-    "to be appended to the topics until a read_committed consumer sees it in the view. An open "
-    "loop appends at a fixed rate, so a system that stalls is charged for every transaction that "
-    "had to wait (no coordinated omission).",
-    why="It shows what Slackwater adds, without database and connector.",
-    points=tuple({"changes_per_second": rate, "seconds": 30} for rate in (500, 2_000, 5_000, 20_000)),
-    quick_points=tuple({"changes_per_second": rate, "seconds": 8} for rate in (500, 5_000)),
-    run=run_latency,
-    axis="changes_per_second",
-    columns=(
-        "latency_ms.p50",
-        "latency_ms.p90",
-        "latency_ms.p99",
-        "latency_ms.max",
-        *(f"hops_ms.{hop}.p50" for hop in SHOWN_HOPS if hop != "end"),
-        "generator_late_ms",
-        "cpu_seconds.others",
-    ),
-    curves=("latency_ms.p50",),
-    threshold=0.25,
-)
-
-
-BARRIERS_DELAY = replace(
-    LATENCY,
-    name="barriers-delay",
-    version=1,
-    measures="The latency at 2,000 changes per second, as in latency, by the seconds from one barrier to "
-    "the next; 0 means that there are none.",
-    why="A batch that ends at a barrier leaves what follows to the next one.",
-    points=tuple({"barrier_interval": each, "changes_per_second": 2_000, "seconds": 30} for each in (0, 1)),
-    quick_points=({"barrier_interval": 1, "changes_per_second": 500, "seconds": 8},),
-    axis="barrier_interval",
-)
-
-
 SIZE = 2_000
 WRITERS = 4
 START_SECONDS = 180.0
@@ -276,31 +233,6 @@ def _live_measured(
     )
 
 
-LIVE = Scenario(
-    name="live",
-    version=3,
-    unit="ms, p99",
-    direction=Direction.LOWER,
-    measures="The time from the commit in PostgreSQL until a read_committed consumer sees the transaction "
-    "in the view, for every transaction of four writers at a steady rate (orders workload, "
-    "REPLICA IDENTITY FULL, Debezium, everything on this machine).",
-    why="It shows the delay that a user of the view experiences.",
-    points=tuple({"changes_per_second": rate, "seconds": 45} for rate in (500, 2_000, 5_000, 20_000)),
-    quick_points=({"changes_per_second": 500, "seconds": 10},),
-    run=run_live,
-    columns=(
-        "latency_ms.p50",
-        "latency_ms.p90",
-        "latency_ms.p99",
-        "latency_ms.max",
-        *(f"hops_ms.{hop}.p50" for hop in SHOWN_HOPS),
-        "changes_per_second",
-        "cpu_seconds.others",
-    ),
-    threshold=0.25,
-)
-
-
 def run_arrivals(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     options = LoadOptions(
@@ -313,32 +245,3 @@ def run_arrivals(parameters: Parameters, context: RunContext) -> Measured:
     if not isinstance(visible, dict):
         raise TypeError(f"visible_ms is {visible!r}")
     return Measured(visible["p99"], found)
-
-
-ARRIVALS = Scenario(
-    name="arrivals",
-    version=1,
-    unit="ms, p99",
-    direction=Direction.LOWER,
-    measures="The time from the commit of a business transaction in PostgreSQL until it is visible in the "
-    "view. Locust's users are clients of the database; transactions arrive at random times that "
-    "do not depend on how long earlier ones take. A separate process measures.",
-    why="It shows the whole way, including the connector, under realistic arrivals: steady, in "
-    "bursts, rising.",
-    points=tuple(
-        {"arrivals": arrivals, "transactions_per_second": 200, "seconds": 60}
-        for arrivals in ("steady", "burst", "ramp")
-    ),
-    quick_points=({"arrivals": "steady", "transactions_per_second": 50, "seconds": 15},),
-    run=run_arrivals,
-    columns=(
-        "visible_ms.p50",
-        "visible_ms.p90",
-        "visible_ms.p99",
-        "visible_ms.max",
-        "commit_ms.p50",
-        "commit_ms.p99",
-        "visible_count",
-    ),
-    threshold=0.25,
-)

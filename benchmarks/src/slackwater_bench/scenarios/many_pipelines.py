@@ -10,7 +10,7 @@ import psutil
 
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import summary
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import LINES, ORDERS, OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import RedisCounters, cpu_seconds, redis_counters
 from slackwater_lab.errors import RunFailedError
@@ -131,41 +131,3 @@ def _readers(bed: Bed, count: int, context: RunContext) -> Iterator[_Readers]:
 def _cpu(bed: Bed) -> dict[str, float]:
     names = ("sidecar", "redis", "kafka")
     return cpu_seconds({name: pid for name, pid in bed.roles().items() if name in names})
-
-
-MANY_PIPELINES = Scenario(
-    name="many-pipelines",
-    version=1,
-    unit="CPU % of the sidecar",
-    direction=Direction.LOWER,
-    measures="The CPU of the sidecar, in percent of a core, while pipelines read its cuts. Every reader is "
-    "a process with the planner of the Spark source. It polls every 10 ms while there is nothing "
-    "new, and is busy for 0.3 s after each batch that it has planned; there is no Spark JVM. The "
-    "other columns contain the commands and bytes of Redis, the CPU of Redis, Kafka and a reader, "
-    "and the age of the newest cut when it is planned, counted from the intended commit time.",
-    why="One sidecar serves all pipelines of a source: a further reader must cost it nothing, and "
-    "Redis next to nothing.",
-    points=tuple(
-        {"readers": readers, "changes_per_second": rate, "seconds": 20}
-        for rate in (2_000, 0)
-        for readers in (0, 1, 10, 50)
-    ),
-    quick_points=(
-        {"readers": 1, "changes_per_second": 2_000, "seconds": 5},
-        {"readers": 10, "changes_per_second": 2_000, "seconds": 5},
-    ),
-    run=run,
-    axis="readers",
-    series="changes_per_second",
-    columns=(
-        "redis_cpu_percent",
-        "redis_commands_per_second",
-        "redis_sent_bytes_per_second",
-        "cpu_percent.kafka",
-        "reader_cpu_percent",
-        "cut_age_ms.p50",
-        "cut_age_ms.p99",
-    ),
-    curves=("redis_cpu_percent", "cpu_percent.kafka", "cut_age_ms.p50"),
-    threshold=0.25,
-)

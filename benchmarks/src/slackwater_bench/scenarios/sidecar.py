@@ -13,7 +13,7 @@ from slackwater.protocol import Cut, encode_cut
 from slackwater.protocol.keys import transaction_topic
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import summary
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import cpu_between, cpu_of, cpu_use
 from slackwater_lab.errors import RunFailedError
@@ -91,31 +91,6 @@ def _high_water_mark_kib(pid: int) -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1])
     return 0
-
-
-SIDECAR = Scenario(
-    name="sidecar",
-    version=2,
-    unit="records per CPU second",
-    direction=Direction.HIGHER,
-    measures="The number of records (change events, BEGIN and END) per second of CPU time that the sidecar "
-    "reads from full topics, tracks, and publishes in cuts to a real cut log and a real Redis, "
-    "with all rules active, from the start of its process to its last cut. Tombstones are read, "
-    "too, but not counted. The other columns contain the rate per second of wall time, and the "
-    "largest resident size.",
-    why="The sidecar is the only part of a source that every record passes.",
-    points=(
-        {"workload": "orders", "events": 2_000_000, "partitions": 4, "workers": 1},
-        {"workload": "transfers", "events": 2_000_000, "partitions": 4, "workers": 1},
-        {"workload": "orders", "events": 2_000_000, "partitions": 64, "workers": 1},
-        {"workload": "orders", "events": 2_000_000, "partitions": 4, "workers": 2},
-    ),
-    quick_points=tuple(
-        {"workload": "orders", "events": 300_000, "partitions": 4, "workers": w} for w in (1, 2)
-    ),
-    run=run_sidecar,
-    columns=("records_per_second", "offsets_per_cpu_second", "cpu_seconds", "peak_mib"),
-)
 
 
 CUT_WATCH = "sidecar/probes/cut_watch.py"
@@ -196,35 +171,6 @@ def delays(appended: Sequence[tuple[int, int]], seen: Sequence[tuple[int, float]
     return result
 
 
-SIDECAR_DELAY = Scenario(
-    name="sidecar-delay",
-    version=1,
-    unit="ms, p99",
-    direction=Direction.LOWER,
-    measures="The time from the moment at which the broker appended an END until a blocking reader of "
-    "Redis has the cut that contains it, at a steady rate of records (change events, BEGIN and "
-    "END; transactions of four rows). Kafka's clock has a resolution of a millisecond.",
-    why="It shows what the sidecar adds to the delay of every pipeline.",
-    points=(
-        {"records_per_second": 2_000, "partitions": 4, "seconds": 20},
-        {"records_per_second": 20_000, "partitions": 4, "seconds": 20},
-        {"records_per_second": 20_000, "partitions": 500, "seconds": 20},
-    ),
-    quick_points=({"records_per_second": 20_000, "partitions": 4, "seconds": 8},),
-    run=run_delay,
-    columns=(
-        "delay_ms.p50",
-        "delay_ms.p90",
-        "delay_ms.p99",
-        "delay_ms.max",
-        "cuts",
-        "cpu_seconds.sidecar",
-        "cpu_seconds.others",
-    ),
-    threshold=0.25,
-)
-
-
 IDLE_SECONDS = 10.0
 TOPICS = 2
 
@@ -266,25 +212,3 @@ def _cpu_while(bed: Bed, seconds: float) -> float:
     before = cpu_of(bed.roles()["sidecar"])
     bed.rest(seconds)
     return cpu_of(bed.roles()["sidecar"]) - before
-
-
-SIDECAR_PARTITIONS = Scenario(
-    name="sidecar-partitions",
-    version=1,
-    unit="% of a core",
-    direction=Direction.LOWER,
-    measures="The CPU time of the sidecar at a steady rate of records, by the number of partitions of its "
-    "two topics together. The other columns contain the CPU time without traffic, the number of "
-    "cuts per second, and the size of a cut.",
-    why="A cut contains the end offset of every partition, and the sidecar regularly requests all of "
-    "them from the broker.",
-    points=tuple(
-        {"partitions": partitions, "records_per_second": 2_000, "seconds": 15}
-        for partitions in (8, 100, 1_000)
-    ),
-    quick_points=({"partitions": 100, "records_per_second": 2_000, "seconds": 5},),
-    run=run_partitions,
-    axis="partitions",
-    columns=("idle_percent", "cut_bytes", "cuts_per_second", "start_seconds"),
-    curves=("idle_percent",),
-)

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from slackwater.protocol.keys import commit_topic
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import SteadyOrders, TransactionAppender
 from slackwater_bench.usage import cpu_between, cpu_use
 from slackwater_lab.errors import RunFailedError
@@ -175,28 +175,3 @@ def _medians(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The median of each name; a name that is missing counts as nothing there."""
     names = dict.fromkeys(name for each in found for name in each)
     return {name: round(median(each.get(name, 0.0) for each in found), 2) for name in names}
-
-
-START = Scenario(
-    name="start",
-    version=1,
-    unit="s, median",
-    direction=Direction.LOWER,
-    measures="The time from the start of the process `slackwater run` until the first documents are "
-    "visible to a read_committed consumer. The pipeline is `orders` with 100 orders, whose cuts "
-    "are published before, on a running broker, with a new checkpoint; with an archive of Spark's "
-    "classes that was created before, or without one, as at the first start on a machine. The "
-    "other columns contain the same for one more transaction after an orderly stop, with the "
-    "existing checkpoint, and the seconds of each step that the run reports.",
-    why="It shows how long a first start takes, and how far a view falls behind during a restart.",
-    points=({"starts": 3}, {"starts": 3, "archive": "none"}),
-    quick_points=({"starts": 1},),
-    run=run_start,
-    columns=(
-        "again_seconds",
-        "cpu_seconds.pipeline",
-        "cpu_seconds.pipeline jvm",
-        "cpu_seconds.pipeline workers",
-        "cpu_seconds.others",
-    ),
-)

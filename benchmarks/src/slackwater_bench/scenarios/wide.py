@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from slackwater_bench.bed import SOURCE, Bed, output_of
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import STRIDE, RowChange, TransactionAppender
 from slackwater_bench.usage import batch_parts, cpu_between, cpu_use
 from slackwater_lab.watching import CommitWatcher
@@ -191,38 +191,3 @@ def wide_measured(found: Mapping[str, Mapping[str, object]]) -> Measured:
     """The wide pipeline's median, and how many times that of the narrow one it is."""
     wide, narrow = (float(str(found[name]["median"])) for name in (MEASURED, REFERENCE))
     return Measured(wide, {**found, "ratio": round(wide / narrow, 2)})
-
-
-WIDE = Scenario(
-    name="wide",
-    version=1,
-    unit="s per batch, median",
-    direction=Direction.LOWER,
-    measures="The seconds from one visible batch to the next in a pipeline of six views over eleven "
-    "tables, in twenty stages. Each batch is one transaction with this number of changed rows, "
-    "written when the previous batch is visible; writing it and the sidecar's part are included. "
-    "The other columns contain the same for one view over two of the tables, in one stage, the "
-    "ratio of both medians, and the seconds from the start of each pipeline until its initial "
-    "state is visible.",
-    why="It shows what each stage costs a batch, whatever the batch contains.",
-    points=(
-        {"rows": 1, "batches": 30},
-        {"rows": 10_000, "batches": 5},
-        {"rows": 1, "batches": 30, "orders": 50},
-    ),
-    quick_points=({"rows": 1, "batches": 3, "orders": 500}, {"rows": 1_000, "batches": 2, "orders": 500}),
-    run=run_wide,
-    columns=(
-        "wide.max",
-        "narrow.median",
-        "narrow.max",
-        "ratio",
-        "wide.start_seconds",
-        "narrow.start_seconds",
-        "wide.documents",
-        "wide.cpu_seconds.pipeline jvm",
-        "wide.cpu_seconds.pipeline workers",
-        "wide.cpu_seconds.others",
-    ),
-    threshold=0.25,
-)
