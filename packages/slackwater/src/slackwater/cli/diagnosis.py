@@ -143,10 +143,7 @@ def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
             yield Finding(
                 cause=Cause.PIPELINE_FAILED if has_failed else Cause.PIPELINE_VANISHED,
                 what=fault.evidence,
-                advice=(
-                    fault.advice,
-                    f"will it never run again? slackwater pipeline delete {pipeline.name}",
-                ),
+                advice=(fault.advice, f"will it never run again? slackwater pipeline delete {pipeline.name}"),
             )
 
 

@@ -358,12 +358,7 @@ def switch_readers(
         raise CommandConfigError(f"pipeline {name!r} has no tables in PostgreSQL", "omit --schema")
     with _readers(settings, named.kind, name) as readers:
         done = readers.switch(
-            name,
-            registration.revision,
-            views,
-            accept_earlier=accept_earlier,
-            source=source,
-            timeout=timeout,
+            name, registration.revision, views, accept_earlier=accept_earlier, source=source, timeout=timeout
         )
     where = "topics" if named.kind == "kafka" else "lake tables"
     return f"of the {where} of {registration.base_name}", done

@@ -7,10 +7,7 @@ from confluent_kafka import KafkaException, Message
 
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import reason_of
-from slackwater.protocol import (
-    KafkaSettings,
-    UnavailableError,
-)
+from slackwater.protocol import KafkaSettings, UnavailableError
 from slackwater.settings.errors import unreachable
 
 _SECONDS = 10.0

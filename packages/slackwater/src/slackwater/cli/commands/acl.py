@@ -307,10 +307,7 @@ def viewer(settings: Settings) -> list[Right]:
 )
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="An output of a revision; repeat.")
 def operator(
-    settings: Settings,
-    switches: str | None,
-    revisions: tuple[str, ...],
-    topics: tuple[str, ...],
+    settings: Settings, switches: str | None, revisions: tuple[str, ...], topics: tuple[str, ...]
 ) -> list[Right]:
     """Print what an operator needs: to look, and to decide about sources, leases and pipelines.
 

@@ -27,12 +27,7 @@ from slackwater.settings.model import RunSection
 @json_option("one JSON object, including the statements")
 @click.pass_context
 def explain(
-    ctx: click.Context,
-    pipeline: str | None,
-    with_sql: bool,
-    sharing: bool,
-    source: str | None,
-    as_json: bool,
+    ctx: click.Context, pipeline: str | None, with_sql: bool, sharing: bool, source: str | None, as_json: bool
 ) -> None:
     """Show the stages in which the pipeline in DIR computes its views, and explain them.
 

@@ -311,13 +311,7 @@ def _prepared_object(each: PreparedTransaction, told: str) -> dict[str, object]:
 def _show_prepared(found: Sequence[PreparedTransaction], told: Mapping[str, str]) -> None:
     output, now_ms = Output(), epoch_ms(SystemClock().now())
     rows = [
-        (
-            each.gid,
-            each.sender or "-",
-            ago(epoch_ms(each.prepared_at), now_ms),
-            each.database,
-            told[each.gid],
-        )
+        (each.gid, each.sender or "-", ago(epoch_ms(each.prepared_at), now_ms), each.database, told[each.gid])
         for each in found
     ]
     output.table([_HEAD, *rows] if rows else [("no transaction is prepared",)])

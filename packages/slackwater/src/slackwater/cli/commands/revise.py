@@ -23,13 +23,7 @@ from slackwater.cli.revisions import (
     revision_status,
     switch_readers,
 )
-from slackwater.client import (
-    ComparedView,
-    DocumentComparison,
-    OfOneSource,
-    PipelineOutput,
-    compare_views,
-)
+from slackwater.client import ComparedView, DocumentComparison, OfOneSource, PipelineOutput, compare_views
 from slackwater.command.invocation import setting, start_command, timeout_option
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import PipelineState, Progress, Topology
@@ -347,12 +341,7 @@ def rollout(
         click.confirm(f"documents differ; switch readers to {pair.new.pipeline} anyway?", abort=True)
     options = [f"--schema {schema}"] if schema else []
     ctx.invoke(
-        switch,
-        pipelines=(pipeline,),
-        revision=revision,
-        schema=schema,
-        accept_earlier=False,
-        timeout=timeout,
+        switch, pipelines=(pipeline,), revision=revision, schema=schema, accept_earlier=False, timeout=timeout
     )
     back = " ".join(["slackwater revise switch", pipeline, f"--to {older}", *options])
     output.line(f"to switch back, keep {pair.old.pipeline} running and use: {back}")

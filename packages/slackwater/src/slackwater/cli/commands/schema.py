@@ -61,11 +61,7 @@ def schema() -> None:
 @_OUTPUT_FILE
 @click.pass_context
 def pull(
-    ctx: click.Context,
-    tables: tuple[str, ...],
-    schemas: tuple[str, ...],
-    is_all: bool,
-    output: Path | None,
+    ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], is_all: bool, output: Path | None
 ) -> None:
     """Generate CREATE TABLE statements from the catalogue of a database.
 

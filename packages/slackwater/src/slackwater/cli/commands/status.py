@@ -17,12 +17,7 @@ from slackwater.cli.pipelines import (
     read_topology,
     reported_status,
 )
-from slackwater.command.invocation import (
-    required,
-    setting,
-    sources_of,
-    start_command,
-)
+from slackwater.command.invocation import required, setting, sources_of, start_command
 from slackwater.command.output import Output, ago, aligned, json_option, utc
 from slackwater.control import (
     ComponentKind,

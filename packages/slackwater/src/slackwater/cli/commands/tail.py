@@ -69,10 +69,7 @@ def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | Non
     with (
         stop_on_signals(f"the tail of {view}") as stop,
         TransactionalConsumer(
-            kafka,
-            OutputTopics(topic),
-            group=f"slackwater-tail-{uuid.uuid4().hex}",
-            settings=reading,
+            kafka, OutputTopics(topic), group=f"slackwater-tail-{uuid.uuid4().hex}", settings=reading
         ) as consumer,
     ):
         if not from_beginning:
