@@ -72,6 +72,7 @@ _MODULES = {
     "doctor": "slackwater.cli.commands.status",
     "indoubt": "slackwater.cli.commands.messaging",
     "lease": "slackwater.cli.commands.read",
+    "new": "slackwater.cli.commands.package",
     "preview": "slackwater.cli.commands.tail",
     "snapshots": "slackwater.cli.commands.topology",
     "transactions": "slackwater.cli.commands.commits",

@@ -112,10 +112,7 @@ def signs_of_topology(
 ) -> tuple[SourceSigns, ...]:
     """Returns the signs of the sources that somebody reads; nothing if the settings name no Redis.
 
-    Args:
-        settings: Say where Redis is.
-        topology: Has the sources.
-        before: What this returned last, for repeated callers: servers that were silent are not waited for.
+    Repeated callers pass what it returned last: servers that were silent are not waited for.
     """
     if settings.redis.url is None:
         return ()
@@ -159,10 +156,8 @@ def read_registered(settings: Settings) -> Registered:
 def read_topology(settings: Settings, source: str | None = None, *, is_known: bool = False) -> Topology:
     """Reads the topic of pipelines and the newest cut of each source.
 
-    Args:
-        settings: Say where they are.
-        source: Only what begins at this source; it is shown although no pipeline may read it.
-        is_known: There is such a source, whatever Kafka says: a sidecar has reported it.
+    With a source, it contains only what begins there, although no pipeline may read it. A source that a
+    sidecar has reported is known, whatever Kafka says.
 
     Raises:
         UnavailableError: the topic cannot be read, or Kafka is silent. A cut log that cannot be read for

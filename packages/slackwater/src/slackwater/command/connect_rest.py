@@ -20,9 +20,7 @@ _NOT_FOUND = 404
 class ConnectRest:
     """One Kafka Connect cluster. Every method raises an UnavailableError if it does not answer.
 
-    Args:
-        url: ``http://host:port`` of its REST interface.
-        timeout: The longest time that one question may take.
+    The timeout is for one question.
 
     Raises:
         CommandConfigError: the address is not an HTTP address.

@@ -84,10 +84,7 @@ class Problem:
 class HttpServer:
     """Answers on one address, in a thread of its own, from :meth:`start` to :meth:`close`.
 
-    Args:
-        routes: What to answer.
-        http: Where, and to whom.
-        listening: Where connections are waiting already; None: they will at the address of the settings.
+    Without a socket at which connections are waiting already, it opens one at the address of the settings.
 
     Raises:
         CommandConfigError: nobody can listen there, or the certificate or the file of tokens cannot be used.

@@ -88,11 +88,7 @@ FLAGS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 def setting(path: str, meaning: str, flag: str = "", **options: Any) -> Callable[[Command], Command]:
     """Makes a click option that sets the setting at a path; the command itself does not receive it.
 
-    Args:
-        path: The setting.
-        meaning: The help text.
-        flag: Another flag than that in :data:`FLAGS`.
-        options: What else click has to know.
+    The flag is that in :data:`FLAGS`, unless another one is given, with what else click has to know.
     """
 
     def remember(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
@@ -138,11 +134,7 @@ def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) ->
 def required(value: Value | None, path: str, purpose: str, flag: str = "") -> Value:
     """Returns the value of a setting a command cannot do without.
 
-    Args:
-        value: The setting's value.
-        path: Its name.
-        purpose: What it is for.
-        flag: Its flag, if it is not in :data:`FLAGS`.
+    The purpose is for people; so is the flag, if it is not in :data:`FLAGS`.
 
     Raises:
         CommandConfigError: nobody gave one.

@@ -78,12 +78,7 @@ def http_settings(setting: str, address: str | None, access: HttpSection) -> Htt
 def serving(http: HttpSettings | None, routes: "Callable[[], Sequence[Route]]") -> Iterator[str | None]:
     """Serves pages during the block.
 
-    Args:
-        http: Where, and to whom; None: nowhere.
-        routes: Returns the pages.
-
-    Yields:
-        The address, with the port that was chosen; None if nothing is served.
+    Without settings, nothing is served, and there is no address.
 
     Raises:
         CommandConfigError: the address is malformed, in use or not this machine's, or a certificate cannot be
@@ -252,9 +247,6 @@ class Gate:
     """Identifies clients by their tokens, and rereads the file when it changes. Thread-safe.
 
     Without a file, everybody may read and nobody may decide, which is right only on loopback.
-
-    Args:
-        path: The file of tokens.
 
     Raises:
         CommandConfigError: the file cannot be used. Later, the previous tokens stay valid: see `fault`.

@@ -30,8 +30,7 @@ class Repeating:
     def close(self, patience_seconds: float | None = None) -> None:
         """Ends the thread, and waits for a call that is being made. Idempotent.
 
-        Args:
-            patience_seconds: How long to wait for it; None: until it is done.
+        It waits only for as long as its patience, if there is one.
         """
         self._over.set()
         if self._thread.is_alive():

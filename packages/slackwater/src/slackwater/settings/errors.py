@@ -41,11 +41,7 @@ def unreachable(server: str, question: str, reason: str) -> UnavailableError:
 def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> InputError:
     """Returns the error for a name that nothing has.
 
-    Args:
-        what: The kind of thing, e.g. ``source``.
-        name: As it was given.
-        known: The names that there are.
-        more: What else helps; a sentence.
+    `more` is what else helps, a sentence.
     """
     names = sorted(set(known))
     hint = did_you_mean(name, names) or f"known: {', '.join(names[:_FEW]) or 'none'}"

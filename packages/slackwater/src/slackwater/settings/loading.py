@@ -109,10 +109,8 @@ def load_settings(
 ) -> LoadedSettings:
     """Builds the settings of one invocation.
 
-    Args:
-        flags: given on the command line, by path; None values count as not given.
-        environment: usually ``os.environ``.
-        config: the settings file; None means ``slackwater.toml`` in the current folder, if it is there.
+    Flags are by path; None values count as not given. Without a settings file, ``slackwater.toml`` in the
+    current folder is read, if it is there.
 
     Raises:
         CommandConfigError: unknown, unreadable or invalid settings; values are not repeated in the message.

@@ -55,10 +55,6 @@ class CommitLog:
 
     Every commit topic of a pipeline holds the same records: one of them is read.
 
-    Args:
-        reader: Of the Kafka with the output.
-        pipeline: Its name in the output.
-
     Raises:
         InputError: nobody of that name has written to this Kafka.
         UnavailableError: Kafka does not answer.

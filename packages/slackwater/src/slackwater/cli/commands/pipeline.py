@@ -6,7 +6,7 @@ Every command that removes part of a pipeline uses this module.
 import os
 import socket
 import sys
-import threading
+import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -49,8 +49,6 @@ if TYPE_CHECKING:  # Spark's libraries take a second to import, and need not be 
     from slackwater.pipeline.checkpoint import Checkpoint
 
 _SECONDS = 30.0
-_PAUSE = threading.Event()
-"""Is never set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +200,8 @@ def check_retirable(found: Mapping[int, KnownRun], number: int, now_ms: int, age
 def find_remains(settings: Settings, runs: Sequence[KnownRun]) -> Remains:
     """Finds what is left of a pipeline; what was removed before is not in it.
 
-    Args:
-        settings: Say where its outputs are; the checkpoint is that of ``run.checkpoint``, else
-            where the pipeline had it. One with another id is another pipeline's and not touched.
-        runs: All that are known of the pipeline.
+    The checkpoint is that of ``run.checkpoint``, else where the pipeline had it. One with another id is
+    another pipeline's and not touched.
 
     Raises:
         CommandConfigError: Nothing says where its outputs are.
@@ -296,7 +292,7 @@ def _delete_topics(kafka: KafkaSettings, topics: Sequence[str]) -> None:
         answer.result(_SECONDS)
     deadline = clock.monotonic() + _SECONDS
     while set(topics) & admin.list_topics(timeout=_SECONDS).topics.keys() and clock.monotonic() < deadline:
-        _PAUSE.wait(0.05)
+        time.sleep(0.05)
 
 
 def _found_checkpoint(settings: Settings, runs: Sequence[KnownRun]) -> "Checkpoint | None":

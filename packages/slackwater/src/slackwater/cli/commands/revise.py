@@ -2,7 +2,7 @@
 
 import json
 import sys
-import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -37,8 +37,6 @@ _RATE_PICTURES = 10
 """The number of looks, one a second, over which the speed of catching up is computed."""
 _CAUGHT_UP_MS = 5_000
 """Revisions that are less behind are compared: the comparison waits for a common commit."""
-_PAUSE = threading.Event()
-"""Is never set."""
 _SHOWN = 200
 """Characters of a document that are shown to people."""
 
@@ -214,7 +212,7 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
     earlier = now = read_topology(settings)
     read = readers_of(settings, now, pipeline)
     if any(node.base_name == pipeline and node.behind_ms for node in now.pipelines):
-        _PAUSE.wait(_RATE_SECONDS)
+        time.sleep(_RATE_SECONDS)
         now = read_topology(settings)
     found = revision_status(earlier, now, pipeline, read)
     Output().report({"pipeline": pipeline, "revisions": found}, status_lines(found), as_json=as_json)
@@ -321,7 +319,7 @@ def rollout(
       2  wrong usage or settings      3  the revision is behind, and readers were not switched
     """
     columns, settings, output = parse_keys(keys), start_command(ctx), Output()
-    follow_catch_up(lambda: read_topology(settings), pipeline, revision, output, _PAUSE.wait)
+    follow_catch_up(lambda: read_topology(settings), pipeline, revision, output, time.sleep)
     registered = read_registered(settings)
     older = max((n for n in registered.revisions(pipeline) if n < revision), default=None)
     if older is None:

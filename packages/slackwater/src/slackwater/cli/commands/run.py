@@ -250,13 +250,8 @@ def answering(
 ) -> Iterator[str | None]:
     """Answers while the block lasts, and counts what is logged meanwhile.
 
-    Args:
-        http: Where, and who is answered; None: nobody is.
-        monitor: What is measured of the run.
-        silent_after: The run is not healthy when it has taken no step for longer.
-
-    Yields:
-        The address with the port that was chosen; None if nobody is answered.
+    A run that has taken no step for longer than `silent_after` is not healthy. Without settings, nobody is
+    answered, and there is no address.
 
     Raises:
         ConfigError: the address is malformed, in use or not this machine's, or a certificate cannot be

@@ -244,10 +244,7 @@ def uncaptured(
 ) -> Iterator[SchemaDifference]:
     """Yields a difference for each reason why topics cannot have all rows of a table.
 
-    Args:
-        plan: As for :func:`differences`.
-        faults: Of the tables that the plan reads.
-        apart: Tables about which nothing is to be said twice, as for :func:`differences`.
+    As for :func:`differences`, nothing is said twice of tables whose partitions are published apart.
     """
     from slackwater.pipeline import view_inputs
 

@@ -134,10 +134,7 @@ class Fresh(Generic[T]):
 
     Callers wait while it is computed. An error counts as a value, which later callers also get.
 
-    Args:
-        make: Computes the value; called by one thread at a time.
-        age: Its maximum age.
-        clock: The time.
+    It is made by one thread at a time, and its age is the maximum.
     """
 
     def __init__(self, make: Callable[[], T], age: timedelta, clock: Clock) -> None:
@@ -178,8 +175,7 @@ class ClusterPicture:
     Connections stay open for as long as the process lives. What Kafka is asked for raises an UnavailableError
     if it does not answer.
 
-    Args:
-        settings: Say where everything is, and name sources that are shown although nobody may read them.
+    The sources of the settings are shown although no pipeline may read them.
 
     Raises:
         CommandConfigError: Brokers or sources were not given.

@@ -34,9 +34,6 @@ class ControlPlane:
     It is not a thread of the sidecar, whose loops disable the collection of cyclic garbage and must not
     wait for readers of a page.
 
-    Args:
-        settings: Everything; ``control.listen`` is given.
-
     Raises:
         CommandConfigError: nobody may listen there, or the file of tokens or a certificate cannot be used.
     """
