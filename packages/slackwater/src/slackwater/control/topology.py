@@ -323,7 +323,7 @@ class Topology:
         """Returns the part that begins at a source: its pipelines, what they write, and who reads that."""
         names, wanted = {node.name: node for node in self.sources}, list[str]()
         pending = [source]
-        written = {name: [n.name for n in self.sources if name in n.written_by] for name in self._names}
+        written = {p.name: [n.name for n in self.sources if p.name in n.written_by] for p in self.pipelines}
         while pending:
             name = pending.pop()
             if name in wanted or name not in names:
@@ -337,10 +337,6 @@ class Topology:
             pipelines=tuple(node for node in self.pipelines if node.name in kept),
             links=tuple(link for link in self.links if link.pipeline in kept and link.read_by in kept),
         )
-
-    @property
-    def _names(self) -> list[str]:
-        return [node.name for node in self.pipelines]
 
 
 def make_topology(

@@ -8,11 +8,12 @@ says what it means. ``Annotated`` adds what a type cannot say: limits (``msgspec
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import timedelta
 from enum import Enum
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -244,11 +245,9 @@ def _limits(note: msgspec.Meta) -> str:
 def _meanings(kind: type) -> dict[str, str]:
     """Returns the docstrings of the fields that a class declares itself."""
     [found] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    return dict(_docstrings(found)) if isinstance(found, ast.ClassDef) else {}
-
-
-def _docstrings(kind: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for each, after in zip(kind.body, kind.body[1:], strict=False):
+    meanings, body = dict[str, str](), found.body if isinstance(found, ast.ClassDef) else []
+    for each, after in pairwise(body):
         match each, after:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                yield name, inspect.cleandoc(text)
+                meanings[name] = inspect.cleandoc(text)
+    return meanings

@@ -177,18 +177,6 @@ def read_facts(connection: Database, plan: ConnectorPlan) -> DatabaseFacts:
     )
 
 
-def captured_findings(connection: Database, plan: ConnectorPlan) -> Iterator[Finding]:
-    """Yields why the topics of a planned connector cannot have all rows of its tables.
-
-    Blocks; psycopg's errors are passed on.
-    """
-    tables = read_tables(connection, plan.tables, plan.publication, plan.user)
-    for table in tables.values():
-        # What the publication lacks as a whole is a finding about the publication.
-        for fault in faults_of_table(msgspec.structs.replace(table, is_published=True, lacks=())):
-            yield Finding(f"table {table.name}", Verdict.PROBLEM, fault.text, fault.hint)
-
-
 def needs(plan: ConnectorPlan, facts: DatabaseFacts, password: str = HIDDEN) -> Iterator[Need]:
     """Yields what the connector needs, and how a database gets what it lacks.
 
@@ -259,10 +247,16 @@ def _lacking(subject: str, text: str, *statements: sql.Composed) -> Need:
     return Finding(subject, Verdict.PROBLEM, text, hint), list(statements)
 
 
-def _findings(connection: Database, plan: ConnectorPlan) -> list[Finding]:
-    """Returns what the database has and lacks, and why topics cannot have all rows of their tables."""
-    found = [finding for finding, _ in needs(plan, read_facts(connection, plan))]
-    return [*found, *captured_findings(connection, plan)]
+def _findings(connection: Database, plan: ConnectorPlan) -> Iterator[Finding]:
+    """Yields what the database has and lacks, and why topics cannot have all rows of their tables.
+
+    Blocks; psycopg's errors are passed on.
+    """
+    yield from (finding for finding, _ in needs(plan, read_facts(connection, plan)))
+    for table in read_tables(connection, plan.tables, plan.publication, plan.user).values():
+        # What the publication lacks as a whole is a finding about the publication.
+        for fault in faults_of_table(msgspec.structs.replace(table, is_published=True, lacks=())):
+            yield Finding(f"table {table.name}", Verdict.PROBLEM, fault.text, fault.hint)
 
 
 def _statements(plan: ConnectorPlan, facts: DatabaseFacts, password: str = HIDDEN) -> list[sql.Composed]:
@@ -360,7 +354,7 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
     settings, output = start_command(ctx), Output()
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
-        findings = _findings(connection, plan)
+        findings = [*_findings(connection, plan)]
     if settings.connect.url is not None:
         findings += _connect_findings(settings.connect.url, plan, settings)
     elif settings.connect.properties:
@@ -399,7 +393,7 @@ def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
             output.line(f"{masked.as_string(connection)};")
             connection.execute(statement)
         connection.commit()
-        left = _findings(connection, plan)
+        left = [*_findings(connection, plan)]
     if settings.connect.url is not None:
         ConnectRest(settings.connect.url).configure(plan.source, plan.properties(password or ""))
         output.line(f"PUT {settings.connect.url}/connectors/{plan.source}/config")

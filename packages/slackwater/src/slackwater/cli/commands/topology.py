@@ -75,17 +75,12 @@ def topology_dot(topology: Topology) -> str:
 
     Tables and outputs are nodes named by their topics, so that chained pipelines are connected.
     """
-    return "\n".join(["digraph slackwater {", *(f"  {line}" for line in _dot_lines(topology)), "}", ""])
-
-
-def _dot_lines(topology: Topology) -> Iterator[str]:
-    yield "rankdir=LR"
-    yield 'node [shape=box, fontname="sans-serif"]'
-    yield 'edge [fontname="sans-serif"]'
+    lines = ["rankdir=LR", 'node [shape=box, fontname="sans-serif"]', 'edge [fontname="sans-serif"]']
     for source in topology.sources:
-        yield from _source_lines(source)
+        lines += _source_lines(source)
     for pipeline in topology.pipelines:
-        yield from _pipeline_lines(pipeline)
+        lines += _pipeline_lines(pipeline)
+    return "\n".join(["digraph slackwater {", *(f"  {line}" for line in lines), "}", ""])
 
 
 def _source_lines(source: SourceNode) -> Iterator[str]:

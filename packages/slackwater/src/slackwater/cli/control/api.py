@@ -8,7 +8,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
@@ -362,13 +362,10 @@ async def _body(request: Request, kind: Any) -> Any:
         raise HTTPException(HTTPStatus.BAD_REQUEST, problem) from error
 
 
-def _etag(body: bytes) -> str:
-    return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-
-
 def _response(body: bytes, request: Request, kind: str = JSON) -> Response:
     """Makes an answer; one that the client has already is not sent again."""
-    headers = response_headers() | {"ETag": _etag(body)}
+    tag = hashlib.blake2b(body, digest_size=12).hexdigest()
+    headers = response_headers() | {"ETag": f'"{tag}"'}
     known = request.headers.get("if-none-match", "") if request.method == "GET" else ""
     if headers["ETag"] in known:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -425,20 +422,14 @@ def _samples(topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]
     }
 
 
-def _components(delays: Delays) -> Iterator[tuple[tuple[str, str], float]]:
-    known: dict[tuple[str, str], float] = {}
-    for arrival in delays.arrivals:
-        for kind, delay_ms in (
-            (ComponentKind.CONNECTOR, arrival.connector_ms),
-            (ComponentKind.SIDECAR, arrival.sidecar_ms),
-        ):
-            if delay_ms is not None:
-                known[str(kind), arrival.source] = delay_ms / 1000
-    for view in delays.views:
-        for component in view.components:
-            if component.delay_ms is not None:
-                known[str(component.kind), component.name] = component.delay_ms / 1000
-    yield from known.items()
+def _components(delays: Delays) -> Iterable[tuple[tuple[str, str], float]]:
+    arrived = [
+        *((ComponentKind.CONNECTOR, each.source, each.connector_ms) for each in delays.arrivals),
+        *((ComponentKind.SIDECAR, each.source, each.sidecar_ms) for each in delays.arrivals),
+    ]
+    on_the_way = ((each.kind, each.name, each.delay_ms) for view in delays.views for each in view.components)
+    known = [(kind, name, ms) for kind, name, ms in (*arrived, *on_the_way) if ms is not None]
+    return {(str(kind), name): delay_ms / 1000 for kind, name, delay_ms in known}.items()
 
 
 def _counted(kinds: Iterable[str], found: Iterable[str]) -> Samples:
