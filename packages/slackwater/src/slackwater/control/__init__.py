@@ -1,98 +1,46 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
-from slackwater.control.delay import (
-    SAMPLES,
-    Arrival,
-    ComponentDelay,
-    DelayCourse,
-    DelayHistory,
-    Delays,
-    ViewDelay,
-    measure_delays,
-)
-from slackwater.control.health import (
-    ComponentKind,
-    DelayCause,
-    SourceSigns,
-    fault_of_run,
-    faults_of_connector,
-    faults_of_source,
-    sidecar_absence,
-)
-from slackwater.control.sharing import EqualStages, Sharing, StageCopy, find_equal_stages
-from slackwater.control.snapshots import (
-    BarrierStanding,
-    LeaseStanding,
-    LeaseState,
-    SourceSnapshot,
-    find_snapshots,
-    is_over,
-    lease_standings,
-)
-from slackwater.control.topology import (
-    HELD_FOR,
-    VANISHED_AFTER,
-    KnownRun,
-    Link,
-    PipelineNode,
-    PipelineState,
-    Progress,
-    SourceCut,
-    SourceNode,
-    Topology,
-    VisibleBatch,
-    first_source,
-    holder_of,
-    known_pipelines,
-    known_runs,
-    make_topology,
-    superseded,
-    topology_schema,
-)
-
-__all__ = [
-    "HELD_FOR",
-    "SAMPLES",
-    "VANISHED_AFTER",
-    "Arrival",
-    "BarrierStanding",
-    "ComponentDelay",
-    "ComponentKind",
-    "DelayCause",
-    "DelayCourse",
-    "DelayHistory",
-    "Delays",
-    "EqualStages",
-    "KnownRun",
-    "LeaseStanding",
-    "LeaseState",
-    "Link",
-    "PipelineNode",
-    "PipelineState",
-    "Progress",
-    "Sharing",
-    "SourceCut",
-    "SourceNode",
-    "SourceSigns",
-    "SourceSnapshot",
-    "StageCopy",
-    "Topology",
-    "ViewDelay",
-    "VisibleBatch",
-    "fault_of_run",
-    "faults_of_connector",
-    "faults_of_source",
-    "find_equal_stages",
-    "find_snapshots",
-    "first_source",
-    "holder_of",
-    "is_over",
-    "known_pipelines",
-    "known_runs",
-    "lease_standings",
-    "make_topology",
-    "measure_delays",
-    "sidecar_absence",
-    "superseded",
-    "topology_schema",
-]
+from slackwater.control.delay import SAMPLES as SAMPLES
+from slackwater.control.delay import Arrival as Arrival
+from slackwater.control.delay import ComponentDelay as ComponentDelay
+from slackwater.control.delay import DelayCourse as DelayCourse
+from slackwater.control.delay import DelayHistory as DelayHistory
+from slackwater.control.delay import Delays as Delays
+from slackwater.control.delay import ViewDelay as ViewDelay
+from slackwater.control.delay import measure_delays as measure_delays
+from slackwater.control.health import ComponentKind as ComponentKind
+from slackwater.control.health import DelayCause as DelayCause
+from slackwater.control.health import SourceSigns as SourceSigns
+from slackwater.control.health import fault_of_run as fault_of_run
+from slackwater.control.health import faults_of_connector as faults_of_connector
+from slackwater.control.health import faults_of_source as faults_of_source
+from slackwater.control.health import sidecar_absence as sidecar_absence
+from slackwater.control.sharing import EqualStages as EqualStages
+from slackwater.control.sharing import Sharing as Sharing
+from slackwater.control.sharing import StageCopy as StageCopy
+from slackwater.control.sharing import find_equal_stages as find_equal_stages
+from slackwater.control.snapshots import BarrierStanding as BarrierStanding
+from slackwater.control.snapshots import LeaseStanding as LeaseStanding
+from slackwater.control.snapshots import LeaseState as LeaseState
+from slackwater.control.snapshots import SourceSnapshot as SourceSnapshot
+from slackwater.control.snapshots import find_snapshots as find_snapshots
+from slackwater.control.snapshots import is_over as is_over
+from slackwater.control.snapshots import lease_standings as lease_standings
+from slackwater.control.topology import HELD_FOR as HELD_FOR
+from slackwater.control.topology import VANISHED_AFTER as VANISHED_AFTER
+from slackwater.control.topology import KnownRun as KnownRun
+from slackwater.control.topology import Link as Link
+from slackwater.control.topology import PipelineNode as PipelineNode
+from slackwater.control.topology import PipelineState as PipelineState
+from slackwater.control.topology import Progress as Progress
+from slackwater.control.topology import SourceCut as SourceCut
+from slackwater.control.topology import SourceNode as SourceNode
+from slackwater.control.topology import Topology as Topology
+from slackwater.control.topology import VisibleBatch as VisibleBatch
+from slackwater.control.topology import first_source as first_source
+from slackwater.control.topology import holder_of as holder_of
+from slackwater.control.topology import known_pipelines as known_pipelines
+from slackwater.control.topology import known_runs as known_runs
+from slackwater.control.topology import make_topology as make_topology
+from slackwater.control.topology import superseded as superseded
+from slackwater.control.topology import topology_schema as topology_schema
