@@ -14,9 +14,8 @@ from slackwater.engine.state.store import MemoryStore
 from slackwater.pipeline import RunSettings, load_pipeline
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
-from slackwater.pipeline.definition import stage_settings
+from slackwater.pipeline.definition import pipeline_fingerprint, stage_settings
 from slackwater.pipeline.dry_run import examine_run
-from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.source.position import Position, TopicPosition
 from slackwater.protocol import ConfigError, Finding, KafkaSettings, Servers, SlackwaterError, StateError
 
@@ -60,7 +59,7 @@ class Revisions:
         """Leaves what some batches of a revision have left."""
         definition = replace(load_pipeline(path), buckets=4)
         checkpoint = Checkpoint(self.settings.checkpoint)
-        checkpoint.claim(PipelineFingerprint.take(definition, 1))
+        checkpoint.claim(pipeline_fingerprint(definition, 1))
         keeper = StateKeeper(checkpoint.store, state_fingerprint(definition.plan, stage_settings(definition)))
         for _ in range(batches):
             keeper.adopt(keeper.prepare(POSITION.to_json() if position is None else position, []))

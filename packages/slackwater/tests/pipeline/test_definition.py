@@ -10,7 +10,8 @@ import pytest
 from slackwater.engine.settings import Scope
 from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
 from slackwater.pipeline import ViewOutput, load_pipeline, pipeline_definition
-from slackwater.pipeline.fingerprint import PipelineFingerprint
+from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.definition import pipeline_fingerprint
 from slackwater.pipeline.settings import revision_checkpoint
 from slackwater.pipeline.toml_table import MAX_FILE_BYTES
 from slackwater.protocol import ConfigError
@@ -56,10 +57,12 @@ def test_documents_of_an_output_that_is_a_source_come_with_those_before_them(fol
     definition = load_pipeline(folder)
     assert definition.outputs[0].name == "o.public.orders_with_lines"
     assert [stage.output for stage in definition.plan.stages] == [DocumentsOutput(0, with_before=True)]
-    before = PipelineFingerprint.take(replace(definition, buckets=1), 1)
+    before = pipeline_fingerprint(replace(definition, buckets=1), 1)
     write(folder, SOURCE.replace("debezium", "json") + 'topic = "o.public.orders_with_lines"')
-    now = PipelineFingerprint.take(replace(load_pipeline(folder), buckets=1), 1)
-    (change,) = now.changes_since(before.to_json())
+    now = pipeline_fingerprint(replace(load_pipeline(folder), buckets=1), 1)
+    checkpoint = Checkpoint(str(folder / "checkpoint"))
+    checkpoint.claim(before)
+    (change,) = checkpoint.changes(now)
     assert change[1:] == ("o.public.orders_with_lines (debezium)", "o.public.orders_with_lines")
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -22,9 +22,16 @@ from slackwater.engine.state.store import DRAFTS, StateStore, open_store
 from slackwater.pipeline.spark_conf import given_conf
 from slackwater.protocol import ConfigError, StateError, UnavailableError
 
-if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
-    from slackwater.pipeline.fingerprint import Change, PipelineFingerprint
+Fingerprint = Mapping[str, Any]
+"""What a state means, as the first run records it; see :func:`.definition.pipeline_fingerprint`.
 
+Pipelines with equal fingerprints can continue each other."""
+Change = tuple[str, str, str]
+"""The name of a fact, its value in the checkpoint, and its value now. If the latter is empty, the former is a
+sentence."""
+
+STATE_VERSION: Final = "3"
+"""The version of the state as a whole. Version 3 has segments and manifests."""
 CHECKPOINT_FILE = "slackwater.json"
 HOLD_FILE = "slackwater.lock"
 CATALOGUE_FILE = "catalogue.json"
@@ -33,6 +40,9 @@ SPARK_HOME_FOLDER = "spark-home"
 SPARK_LOG = "spark.log"
 FOLDER_HINT = "name a folder in which the user of the run may write"
 
+_COMPARED: Final = ("name", "source", "timeline", "scope", "emit", "buckets")
+"""The facts that are compared by the names that users know."""
+_NOT_THERE: Final = "no part of it"
 _SPARK_QUERY = "metadata"
 """A file that Spark's own queries keep in their checkpoints."""
 _LOCAL = "file:"
@@ -116,7 +126,7 @@ class Checkpoint:
             return None
         return CheckpointIdentity(str(noted["query_id"]), int(noted["buckets"]))
 
-    def check(self, fingerprint: "PipelineFingerprint") -> None:
+    def check(self, fingerprint: Fingerprint) -> None:
         """Refuses a pipeline that must not use this checkpoint; changes nothing.
 
         Raises:
@@ -124,9 +134,9 @@ class Checkpoint:
             UnavailableError: The store does not answer.
         """
         if changes := self.changes(fingerprint):
-            raise self._incompatible(changes, fingerprint.revision)
+            raise self._incompatible(changes, fingerprint["revision"])
 
-    def changes(self, fingerprint: "PipelineFingerprint") -> "tuple[Change, ...]":
+    def changes(self, fingerprint: Fingerprint) -> tuple[Change, ...]:
         """Returns what has changed since the first run; empty if the pipeline matches, or if there was none.
 
         Raises:
@@ -135,20 +145,20 @@ class Checkpoint:
         """
         noted = self._noted()
         if noted is not None:
-            return fingerprint.changes_since(noted)
+            return tuple(_changes(noted, fingerprint))
         if self.store.read(_SPARK_QUERY) is not None:
             return (("its origin", "a Spark query of another kind", "a pipeline"),)
         return ()
 
-    def claim(self, fingerprint: "PipelineFingerprint") -> CheckpointIdentity:
+    def claim(self, fingerprint: Fingerprint) -> CheckpointIdentity:
         """Records the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
         self.check(fingerprint)
-        noted = {"query_id": str(uuid.uuid4()), **fingerprint.to_json()}
+        noted = {"query_id": str(uuid.uuid4()), **fingerprint}
         self.store.create(CHECKPOINT_FILE, orjson.dumps(noted, option=orjson.OPT_INDENT_2))
         self.check(fingerprint)  # what is there counts: elsewhere two runs may have created it
         identity = self.identity()
         if identity is None:
-            raise self._incompatible((("its id", "", "is missing"),), fingerprint.revision)
+            raise self._incompatible((("its id", "", "is missing"),), fingerprint["revision"])
         return identity
 
     def remove(self) -> None:
@@ -222,7 +232,7 @@ class Checkpoint:
             "restore the checkpoint, or start with a new one",
         )
 
-    def _incompatible(self, changes: Iterable["Change"], revision: int) -> StateError:
+    def _incompatible(self, changes: Iterable[Change], revision: int) -> StateError:
         return StateError(
             f"checkpoint {self.store.address} no longer fits the pipeline: {listed_changes(changes)}",
             f"undo the change, or set `revision = {revision + 1}` in pipeline.toml: the changed pipeline "
@@ -232,7 +242,36 @@ class Checkpoint:
         )
 
 
-def listed_changes(changes: Iterable["Change"]) -> str:
+def _changes(before: Fingerprint, now: Fingerprint) -> Iterator[Change]:
+    """Yields what has changed since a fingerprint, which may be of an earlier version."""
+    if before.get("version") != STATE_VERSION:
+        yield "the form of the state", str(before.get("version")), STATE_VERSION
+        return
+    changes = [
+        (each, str(before.get(each)), now[each]) for each in _COMPARED if before.get(each) != now[each]
+    ]
+    for view in sorted({*before["views"], *now["views"]}):
+        changes += _view_changes(view, before["views"].get(view), now["views"].get(view))
+    if not changes and before["stages"] != now["stages"]:
+        changes.append(("the stages", "", "are planned differently by this version"))
+    yield from changes
+
+
+def _view_changes(name: str, before: Fingerprint | None, now: Fingerprint | None) -> Iterator[Change]:
+    if before is None or now is None:
+        yield f"view {name}", "", "is gone" if now is None else "is new"
+        return
+    if before["topic"] != now["topic"]:
+        yield f"output topic of view {name}", before["topic"], now["topic"]
+    if before["fingerprint"] != now["fingerprint"]:
+        facts, was = now["facts"], before.get("facts", {})
+        changed = [fact for fact in sorted({*was, *facts}) if was.get(fact) != facts.get(fact)]
+        yield f"view {name}", "", "has another " + ("meaning" if changed else "SQL")
+        for fact in changed:
+            yield fact, was.get(fact, _NOT_THERE), facts.get(fact, _NOT_THERE)
+
+
+def listed_changes(changes: Iterable[Change]) -> str:
     """Returns a readable list of the changes of a pipeline."""
     return "; ".join(f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes)
 

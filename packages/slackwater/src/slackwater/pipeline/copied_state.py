@@ -16,8 +16,7 @@ from slackwater.engine.settings import Scope
 from slackwater.engine.state.inspection import find_state
 from slackwater.engine.state.store import StateStore
 from slackwater.pipeline.checkpoint import Checkpoint, listed_changes
-from slackwater.pipeline.definition import PipelineDefinition, stage_settings
-from slackwater.pipeline.fingerprint import PipelineFingerprint
+from slackwater.pipeline.definition import PipelineDefinition, pipeline_fingerprint, stage_settings
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.source.position import Position
 from slackwater.protocol import SNAPSHOT_XID, BatchHeader, ConfigError, SourceTopics, StateError
@@ -151,7 +150,7 @@ class EarlierRevision:
         if identity is None:
             raise self._unusable("the checkpoint has no state")
         earlier = replace(self._earlier, buckets=identity.buckets)
-        changes = self.checkpoint.changes(PipelineFingerprint.take(earlier, self._timeline))
+        changes = self.checkpoint.changes(pipeline_fingerprint(earlier, self._timeline))
         if changes:
             raise self._unusable(f"it does not fit the given folder: {listed_changes(changes)}")
         return state_fingerprint(earlier.plan, stage_settings(earlier))

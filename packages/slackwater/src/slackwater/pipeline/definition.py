@@ -10,6 +10,7 @@ from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Scope, StageSettings
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
+from slackwater.pipeline.checkpoint import STATE_VERSION, Fingerprint
 from slackwater.protocol import ConfigError, SourceTopics
 from slackwater.protocol.keys import commit_topic, is_reserved_topic
 from slackwater.sql.catalog import Catalog, Column, Table
@@ -20,6 +21,7 @@ from slackwater.sql.plan import (
     InputPlan,
     PublishedView,
     StagePlan,
+    fingerprint,
     with_documents_before,
 )
 from slackwater.sql.planner.cutting import compile_pipeline, compile_separately
@@ -378,3 +380,49 @@ def _table_inputs(stages: Iterable[StagePlan]) -> Iterator[InputPlan]:
             for each in stage.rows.inputs:
                 if each.origin == _TABLE_OF_THE_DATABASE:
                     yield each
+
+
+def pipeline_fingerprint(definition: PipelineDefinition, timeline: int) -> Fingerprint:
+    """Returns what a state means that a pipeline keeps of a timeline; its number of buckets is known.
+
+    The topics and fingerprints of views must not change. The facts show a person what has changed.
+    """
+    views = zip(definition.plan.views, definition.outputs, strict=True)
+    return {
+        "version": STATE_VERSION,
+        "name": definition.name,
+        "revision": definition.revision,
+        "source": definition.source,
+        "timeline": str(timeline),
+        "scope": str(definition.scope),
+        "emit": str(definition.emit),
+        "buckets": str(definition.buckets),
+        "stages": fingerprint(definition.plan.stages),
+        "views": {
+            view.name: {
+                "topic": _place_and_form(output),
+                "fingerprint": view.fingerprint,
+                "facts": _facts(definition.plan, view),
+            }
+            for view, output in views
+        },
+    }
+
+
+def _place_and_form(output: ViewOutput) -> str:
+    forms = [] if output.format is Format.JSON else [str(output.format)]
+    forms += [] if output.key_format is KeyFormat.JSON else [f"keys {output.key_format}"]
+    return f"{output.name} ({', '.join(forms)})" if forms else output.name
+
+
+def _facts(plan: EnginePlan, view: PublishedView) -> dict[str, str]:
+    """Returns the record key of a view and the types of its outputs and of the columns that it uses."""
+    facts = {"record key": ", ".join(view.key)}
+    facts |= {f"output {each.name}": each.type for each in view.outputs}
+    for each in view_inputs(plan, view):
+        table = each.table.full_name
+        for column in each.columns:
+            nullable = "" if column.nullable else " NOT NULL"
+            facts[f"column {table}.{column.name}"] = f"{column.type}{nullable}"
+        facts[f"primary key of {table}"] = ", ".join(each.table.primary_key)
+    return facts

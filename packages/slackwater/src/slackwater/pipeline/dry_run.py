@@ -32,8 +32,7 @@ from slackwater.pipeline.connector_check import (
     refuse_unknown_connector,
 )
 from slackwater.pipeline.copied_state import EarlierRevision
-from slackwater.pipeline.definition import PipelineDefinition, needed_columns
-from slackwater.pipeline.fingerprint import PipelineFingerprint
+from slackwater.pipeline.definition import PipelineDefinition, needed_columns, pipeline_fingerprint
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.progress import RunReporter
 from slackwater.pipeline.rights import ask_for_rights, rights_of
@@ -115,7 +114,7 @@ class _DryRun:
         self._query_id = identity.query_id if identity else None
         buckets = self._definition.buckets or (identity.buckets if identity else 1)
         definition = replace(self._definition, buckets=buckets)
-        self._checkpoint.check(PipelineFingerprint.take(definition, self._settings.timeline))
+        self._checkpoint.check(pipeline_fingerprint(definition, self._settings.timeline))
         if fault := self._checkpoint.fault_of_folder():
             yield Finding("checkpoint", Verdict.PROBLEM, fault, FOLDER_HINT)
             return

@@ -34,9 +34,9 @@ from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
     PipelineDefinition,
     needed_columns,
+    pipeline_fingerprint,
     stage_settings,
 )
-from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.jvm import explain_jvm_end
 from slackwater.pipeline.leases import LeaseHolder
@@ -255,7 +255,7 @@ class PipelineRun:
             cores = self._settings.parallelism or os.cpu_count() or 1
             buckets = default_buckets(cores) if identity is None else identity.buckets
             self._definition = replace(self._definition, buckets=buckets)
-        self._fingerprint = PipelineFingerprint.take(self._definition, self._settings.timeline)
+        self._fingerprint = pipeline_fingerprint(self._definition, self._settings.timeline)
 
     def _check_sink(self, query_id: str | None) -> None:
         self._announce_wait_for_sink("its progress")
