@@ -42,8 +42,8 @@ from slackwater.client.shares import Share
 from slackwater.client.topic_views import TopicReaders
 from slackwater.cuts import CutLog, LeaseLog, PipelineLog
 from slackwater.pipeline import load_pipeline
+from slackwater.pipeline.definition import rights_of as rights_of_pipeline
 from slackwater.pipeline.leases import LeaseHolder
-from slackwater.pipeline.rights import rights_of as rights_of_pipeline
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,

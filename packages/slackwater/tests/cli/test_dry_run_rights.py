@@ -17,7 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater.cli import main
 from slackwater.dev import RedisServer
 from slackwater.pipeline import load_pipeline
-from slackwater.pipeline.rights import ask_for_rights, rights_of
+from slackwater.pipeline.definition import rights_of
+from slackwater.pipeline.dry_run import ask_for_rights
 from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater.protocol.keys import frontier_key
 from slackwater.protocol.rights import Operation, Resource, Right
@@ -106,24 +107,24 @@ def rights(admin: AdminClient, folder: Path) -> Iterator[list[Right]]:
 def test_each_right_that_is_missing_is_named_and_no_other(
     admin: AdminClient, kafka: KafkaSettings, rights: list[Right]
 ) -> None:
-    def lacking_without(right: Right) -> tuple[Right, ...]:
+    def lacking_without(right: Right) -> list[Right]:
         revoke(admin, [right])
-        found = ask_for_rights(kafka, rights, PATIENCE).missing
+        found, _ = ask_for_rights(kafka, rights, PATIENCE)
         grant(admin, [right])
         return found
 
     topics = sorted({right.name for right in rights if right.resource is Resource.TOPIC})
     made = sorted({right.name for right in rights if right.operation is Operation.CREATE})
-    assert ask_for_rights(kafka, rights, PATIENCE).absent == tuple(made)
+    assert ask_for_rights(kafka, rights, PATIENCE)[1] == list(made)
     of_topics = (Operation.CREATE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
     for right in rights:
         if right.operation in of_topics:
-            assert lacking_without(right) == (right,)
+            assert lacking_without(right) == [right]
     for done in admin.create_topics([NewTopic(name, 1, 1) for name in topics]).values():
         done.result(SECONDS)
-    assert ask_for_rights(kafka, rights, PATIENCE).absent == ()
+    assert ask_for_rights(kafka, rights, PATIENCE)[1] == []
     for right in rights:
-        assert lacking_without(right) == (() if right.operation is Operation.CREATE else (right,))
+        assert lacking_without(right) == ([] if right.operation is Operation.CREATE else [right])
 
 
 def test_a_topic_that_is_not_shown_is_examined_all_the_same(
@@ -134,10 +135,10 @@ def test_a_topic_that_is_not_shown_is_examined_all_the_same(
         each for each in rights if each.name == name and each.operation in (Operation.READ, Operation.WRITE)
     ]
     revoke(admin, hides)
-    assert ask_for_rights(kafka, rights, PATIENCE).missing == tuple(hides)
+    assert ask_for_rights(kafka, rights, PATIENCE)[0] == list(hides)
     alters = [each for each in rights if each.name == name and each not in hides]
     revoke(admin, alters)
-    assert ask_for_rights(kafka, rights, PATIENCE).missing == tuple(sorted([*hides, *alters]))
+    assert ask_for_rights(kafka, rights, PATIENCE)[0] == sorted([*hides, *alters])
 
 
 def test_an_active_run_does_not_notice(
@@ -151,7 +152,7 @@ def test_an_active_run_does_not_notice(
     producer.begin_transaction()
     producer.produce(topic, b"written before and after somebody asked")
     producer.flush(SECONDS)
-    assert ask_for_rights(kafka, rights, PATIENCE).missing == ()
+    assert ask_for_rights(kafka, rights, PATIENCE)[0] == []
     producer.commit_transaction(SECONDS)
     reader = Consumer({**kafka.client_config, "group.id": transactional_id})
     clock = SystemClock()

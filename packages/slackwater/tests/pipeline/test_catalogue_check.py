@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, LiteralString
 import pytest
 
 from slackwater.cli import main
-from slackwater.pipeline import catalogue_check
-from slackwater.pipeline.catalogue_check import CatalogueCheck
+from slackwater.pipeline import source_check
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
+from slackwater.pipeline.source_check import CatalogueCheck
 from slackwater.protocol import InputError, SystemClock
 from slackwater.sql.postgres import parse_catalog
 
@@ -53,7 +53,7 @@ def checks(database: "psycopg.Connection", folder: Path, table: str = "checked.t
 def test_a_run_ends_by_name_at_what_leaves_no_event_and_does_not_forget_it(
     database: "psycopg.Connection", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue_check, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(source_check, "CATALOGUE_SECONDS", 0.05)
     check = checks(database, tmp_path)
     assert check.first_look() == ()
     check.check()

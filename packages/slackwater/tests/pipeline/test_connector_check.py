@@ -14,10 +14,10 @@ import pytest
 from slackwater.cdc.connector import property_findings, reading_properties
 from slackwater.cuts import FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.engine.settings import FormProof
-from slackwater.pipeline import connector_check
-from slackwater.pipeline.connector_check import ConnectorCheck, prove_forms, refuse_unknown_connector
+from slackwater.pipeline import source_check
 from slackwater.pipeline.definition import needed_columns
 from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source_check import ConnectorCheck, prove_forms, refuse_unknown_connector
 from slackwater.protocol import (
     ConfigError,
     ConnectorReport,
@@ -98,7 +98,7 @@ def test_a_fault_that_was_seen_is_not_forgotten_while_nobody_answers() -> None:
 
 
 def test_a_configuration_that_changes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connector_check, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(source_check, "CONNECTOR_SECONDS", 0.01)
     connect = Connect(RIGHT)
     check = ConnectorCheck("inv", connect, None)
     check.look()
@@ -182,7 +182,7 @@ def test_the_forms_of_typed_rows_are_proven_as_those_of_views(
         asked.append(topics)
         return first
 
-    monkeypatch.setattr(connector_check, "first_values", first_values)
+    monkeypatch.setattr(source_check, "first_values", first_values)
     options = {"source": "inv", "bootstrap": "b:1", "tables": "s.t,s.u", "topics": '{"s.t": "routed"}'}
     options["connect_properties"] = json.dumps(stated)
     parsed = SourceOptions.parse(options)

@@ -18,7 +18,7 @@ from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommi
 from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import RecordsGoneError, TopicUnavailableError
 from slackwater.engine.settings import FormProof
-from slackwater.pipeline import RunSettings, connector_check, load_pipeline, runner
+from slackwater.pipeline import RunSettings, load_pipeline, runner, source_check
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
@@ -126,7 +126,7 @@ class Run:
         monkeypatch.setattr(runner, "LeaseLog", lambda *_: InMemoryLeaseLog())
         monkeypatch.setattr(SparkContext, "_gateway", None)
         monkeypatch.setattr(runner, "existing_topics", lambda *_: self.topics)
-        monkeypatch.setattr(connector_check, "first_values", lambda *_: self.first_values)
+        monkeypatch.setattr(source_check, "first_values", lambda *_: self.first_values)
         monkeypatch.setattr(runner, "BatchLoop", lambda **_: SimpleNamespace(run=lambda **_: self.loop()))
 
     def new(self) -> PipelineRun:

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from slackwater.cdc.captured import CapturedFinding, Proof, SeenTable
-from slackwater.pipeline import catalogue_check
-from slackwater.pipeline.catalogue_check import CatalogueCheck
+from slackwater.pipeline import source_check
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
+from slackwater.pipeline.source_check import CatalogueCheck
 from slackwater.protocol import InputError
 from slackwater.sql.postgres import parse_catalog
 
@@ -43,8 +43,8 @@ class Catalogue:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Catalogue:
     found = Catalogue()
-    monkeypatch.setattr(catalogue_check, "examine_tables", found.examine)
-    monkeypatch.setattr(catalogue_check, "find_publication", lambda *_: "")
+    monkeypatch.setattr(source_check, "examine_tables", found.examine)
+    monkeypatch.setattr(source_check, "find_publication", lambda *_: "")
 
     def connect(*_: Any, **__: Any) -> Any:
         return nullcontext()
@@ -119,7 +119,7 @@ def test_what_rows_may_disprove_stops_a_run_too(looks: Catalogue, tmp_path: Path
 def test_later_looks_are_compared_with_what_was_kept(
     looks: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue_check, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(source_check, "CATALOGUE_SECONDS", 0.001)
     check = check_of(tmp_path)
     check.first_look()
     check.check()
@@ -147,7 +147,7 @@ def test_a_database_that_had_the_tables_is_believed(
     check.first_look()
     check.check()
     monkeypatch.setattr(
-        catalogue_check, "examine_tables", lambda *_, **__: ({"s.t": SeenTable(name="s.t")}, [LASTING])
+        source_check, "examine_tables", lambda *_, **__: ({"s.t": SeenTable(name="s.t")}, [LASTING])
     )
     assert check_of(tmp_path).first_look() == (LASTING,)
 

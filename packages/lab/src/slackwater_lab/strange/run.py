@@ -36,9 +36,7 @@ from slackwater.pipeline.batch_task import (
     run_level,
     run_whole,
 )
-from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
 from slackwater.pipeline.definition import (
     PipelineDefinition,
     needed_columns,
@@ -50,6 +48,7 @@ from slackwater.pipeline.definition import (
 from slackwater.pipeline.runner import source_options
 from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source_check import CatalogueCheck, ConnectorCheck, refuse_unknown_connector
 from slackwater.protocol import KafkaSettings, RedisSettings, Servers, SlackwaterError, SystemClock
 from slackwater.sql.catalog import Table, TypeKind
 from slackwater.sql.postgres import parse_catalog, pull_schema

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.api.schema import Schema, declared_tables, find_table, undeclared_table
 from slackwater.engine.settings import FormProof
-from slackwater.pipeline.connector_check import prove_forms
 from slackwater.pipeline.source.data_source import FORMAT
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.typed_rows import TypedTable, typed_frame, unsupported_columns
+from slackwater.pipeline.source_check import prove_forms
 from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import quoted_table, table_name
 from slackwater.sql.catalog import Catalog

@@ -13,6 +13,7 @@ from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat,
 from slackwater.pipeline.checkpoint import STATE_VERSION, Fingerprint
 from slackwater.protocol import ConfigError, SourceTopics
 from slackwater.protocol.keys import commit_topic, is_reserved_topic
+from slackwater.protocol.rights import Right, pipeline_rights
 from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater.sql.plan import (
@@ -407,6 +408,18 @@ def pipeline_fingerprint(definition: PipelineDefinition, timeline: int) -> Finge
             for view, output in views
         },
     }
+
+
+def rights_of(definition: PipelineDefinition) -> list[Right]:
+    """Returns the rights that the runs of a pipeline need."""
+    outputs = {
+        each.name: each.prefix if each.is_source else ""
+        for each in definition.outputs
+        if each.kind is SinkKind.KAFKA
+    }
+    inputs = SourceTopics(definition.source, definition.topics)
+    is_latest = definition.emit is Emit.LATEST
+    return pipeline_rights(definition.name, inputs, definition.tables, outputs, is_latest=is_latest)
 
 
 def _place_and_form(output: ViewOutput) -> str:

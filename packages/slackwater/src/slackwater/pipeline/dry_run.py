@@ -2,16 +2,20 @@
 
 import logging
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined,unused-ignore]
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.connector import unknown_properties
 from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
@@ -22,26 +26,21 @@ from slackwater.cuts import (
     StoreFault,
 )
 from slackwater.engine.state.manifest import history
-from slackwater.kafka.retry import reason_of
+from slackwater.kafka.retry import kafka_error, reason_of
 from slackwater.outputs.sink import Waiting
-from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import FOLDER_HINT, Checkpoint
-from slackwater.pipeline.connector_check import (
-    ConnectorCheck,
-    may_have_connector,
-    refuse_unknown_connector,
-)
 from slackwater.pipeline.copied_state import EarlierRevision
-from slackwater.pipeline.definition import PipelineDefinition, needed_columns, pipeline_fingerprint
+from slackwater.pipeline.definition import PipelineDefinition, needed_columns, pipeline_fingerprint, rights_of
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.progress import RunReporter
-from slackwater.pipeline.rights import ask_for_rights, rights_of
 from slackwater.pipeline.runner import missing_table, tables_without_topic
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.sinks import make_sink
+from slackwater.pipeline.source_check import CatalogueCheck, ConnectorCheck, table_findings
 from slackwater.pipeline.spark_home import JAVA_HINT, fault_of_java
 from slackwater.protocol import (
     Finding,
+    KafkaSettings,
     RedisSettings,
     SlackwaterError,
     SourceTopics,
@@ -51,12 +50,22 @@ from slackwater.protocol import (
     hide,
 )
 from slackwater.protocol.keys import cut_log_topic
+from slackwater.protocol.rights import Operation, Resource, Right
 
 ANSWER: Final = timedelta(seconds=5)
 """The time in which each server has to answer."""
-
-
 _LOG: Final = logging.getLogger(f"{__name__}.librdkafka")
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_FOREVER_MS: Final = 2**31 - 1
+"""A time-out that no broker accepts. A broker rejects it after checking the rights, and before any other
+effect."""
 
 
 def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
@@ -162,10 +171,8 @@ class _DryRun:
             yield Finding("connector", Verdict.OK, "it writes values and rows in the expected form")
 
     def _of_writers(self) -> Iterator[Finding]:
-        if not self._connector.is_known and may_have_connector(
-            self._servers.kafka, self._definition.input_topics
-        ):
-            refuse_unknown_connector(needed_columns(self._definition.plan))
+        definition = self._definition
+        self._connector.prove(self._servers.kafka, definition.input_topics, needed_columns(definition.plan))
         yield from ()
 
     def _of_catalogue(self, database: str | None) -> Iterator[Finding]:
@@ -180,7 +187,7 @@ class _DryRun:
             reason = hide(" ".join(str(error).split()), (database,))
             yield Finding("source database", Verdict.WARNING, reason, "check postgres.url")
             return
-        yield from (Finding(f"table {w.table}", Verdict.PROBLEM, w.text, w.hint) for w in wrong)
+        yield from table_findings(wrong)
         if not wrong:
             text = "nothing keeps rows of the tables from their topics"
             yield Finding("source database", Verdict.OK, text)
@@ -234,13 +241,13 @@ class _DryRun:
 
     def _of_rights(self) -> Iterator[Finding]:
         """Compares the rights that the brokers give with those that a run needs."""
-        given = ask_for_rights(self._servers.kafka, rights_of(self._definition), ANSWER)
-        if given.missing:
-            text = f"the brokers do not allow: {'; '.join(map(str, given.missing))}"
+        missing, absent = ask_for_rights(self._servers.kafka, rights_of(self._definition), ANSWER)
+        if missing:
+            text = f"the brokers do not allow: {'; '.join(map(str, missing))}"
             hint = "`slackwater acl pipeline` prints the ACLs for the user of the run"
             yield Finding("rights", Verdict.PROBLEM, text, hint)
         else:
-            made = f"; it creates {', '.join(given.absent)}" if given.absent else ""
+            made = f"; it creates {', '.join(absent)}" if absent else ""
             yield Finding("rights", Verdict.OK, f"the brokers allow what a run does{made}")
 
 
@@ -253,3 +260,150 @@ def _each(subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     except (SlackwaterError, OSError) as error:
         hint = getattr(error, "hint", "")
         yield Finding(subject, Verdict.PROBLEM, getattr(error, "problem", "") or str(error), hint)
+
+
+def ask_for_rights(
+    kafka: KafkaSettings, rights: Iterable[Right], patience: timedelta
+) -> tuple[list[Right], list[str]]:
+    """Asks the brokers for rights without changing anything; an active run is not affected.
+
+    For a topic that does not exist, it cannot be determined whether it may be read or written. These two
+    rights are only reported as missing if both are.
+
+    Args:
+        kafka: The brokers, and the user.
+        rights: Rights on names, not on prefixes.
+        patience: The time-out of each of a few requests.
+
+    Returns:
+        The rights that they do not give, and the topics that do not exist and that may be created.
+
+    Raises:
+        KafkaException: The brokers do not answer.
+    """
+    admin = AdminClient({**kafka.client_config}, logger=_LOG)
+    by_name: dict[Resource, dict[str, list[Right]]] = {each: {} for each in Resource}
+    for right in rights:
+        by_name[right.resource].setdefault(right.name, []).append(right)
+    topics = _Topics(admin, by_name[Resource.TOPIC], patience)
+    missing = topics.missing()
+    for name, wanted in by_name[Resource.TRANSACTIONAL_ID].items():
+        if not _may_write_as(kafka, name, patience):
+            missing += wanted
+    return sorted(missing), sorted(topics.absent)
+
+
+class _Topics:
+    """What brokers report about topics. If a topic is not shown, each right is requested separately."""
+
+    def __init__(self, admin: AdminClient, wanted: Mapping[str, list[Right]], patience: timedelta) -> None:
+        self._admin, self._wanted, self._seconds = admin, wanted, patience.total_seconds()
+        self.absent: list[str] = []
+
+    def missing(self) -> list[Right]:
+        """Returns the rights that are not given."""
+        if not self._wanted:
+            return []
+        shown = self._admin.describe_topics(
+            TopicCollection(list(self._wanted)),
+            include_authorized_operations=True,
+            request_timeout=self._seconds,
+        )
+        found: list[Right] = []
+        refused: list[Right] = []
+        unseen: set[str] = set()
+        for name, answer in shown.items():
+            try:
+                allowed = answer.result().authorized_operations
+            except KafkaException as error:
+                unseen.add(name)
+                if _is_refusal(error):  # who may read or write a topic is shown it
+                    refused += self._those(name, Operation.READ, Operation.WRITE, Operation.DESCRIBE)
+                elif _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                elif self._those(name, Operation.CREATE):
+                    self.absent.append(name)
+                continue
+            if allowed is not None:
+                found += [
+                    right
+                    for right in self._wanted[name]
+                    if right.operation is not Operation.CREATE
+                    and AclOperation[right.operation.name] not in allowed
+                ]
+        return found + refused + self._of_unseen(sorted(unseen))
+
+    def _those(self, name: str, *operations: Operation) -> list[Right]:
+        return [right for right in self._wanted[name] if right.operation in operations]
+
+    def _of_unseen(self, names: Sequence[str]) -> list[Right]:
+        """Requests what would be refused; nothing is created or changed."""
+
+        def make(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
+            topics = [NewTopic(name, 1, -1) for name in wanted]
+            return self._admin.create_topics(topics, validate_only=True, request_timeout=self._seconds)
+
+        def look(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+            return self._admin.describe_configs(resources, request_timeout=self._seconds)
+
+        def change(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
+            entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+            resources = [
+                ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in wanted
+            ]
+            return self._admin.incremental_alter_configs(
+                resources, validate_only=True, request_timeout=self._seconds
+            )
+
+        found = []
+        asks: dict[Operation, Callable[[Sequence[str]], Mapping[Any, Future[Any]]]] = {
+            Operation.CREATE: make,
+            Operation.DESCRIBE_CONFIGS: look,
+            Operation.ALTER_CONFIGS: change,
+        }
+        for operation, ask in asks.items():
+            rights = [right for name in names for right in self._those(name, operation)]
+            if rights:
+                answers = ask([right.name for right in rights])
+                refused = {getattr(key, "name", key) for key, answer in answers.items() if _refuses(answer)}
+                found += [right for right in rights if right.name in refused]
+        return found
+
+
+def _may_write_as(kafka: KafkaSettings, transactional_id: str, patience: timedelta) -> bool:
+    producer = Producer(
+        {
+            **kafka.client_config,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": _FOREVER_MS,
+        },
+        logger=_LOG,
+    )
+    try:
+        producer.init_transactions(patience.total_seconds())
+    except KafkaException as error:
+        if _code(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return True
+        if _is_refusal(error):
+            return False
+        raise
+    return True
+
+
+def _refuses(answer: "Future[Any]") -> bool:
+    """Returns whether a right is missing. Other errors will appear when the right is used."""
+    try:
+        answer.result()
+    except KafkaException as error:
+        return _is_refusal(error)
+    return False
+
+
+def _is_refusal(error: KafkaException) -> bool:
+    return _code(error) in _REFUSED
+
+
+def _code(error: KafkaException) -> int | None:
+    found = kafka_error(error)
+    return None if found is None else found.code()

@@ -23,13 +23,7 @@ from slackwater.outputs.sink import Sink, Waiting
 from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, is_cancelled, root_cause
 from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import TaskProgram
-from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater.pipeline.connector_check import (
-    ConnectorCheck,
-    may_have_connector,
-    refuse_unknown_connector,
-)
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
     PipelineDefinition,
@@ -47,6 +41,7 @@ from slackwater.pipeline.sinks import make_sink, output_forms
 from slackwater.pipeline.source.kafka_reader import existing_topics
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source_check import CatalogueCheck, ConnectorCheck
 from slackwater.pipeline.spark_conf import index_root
 from slackwater.protocol import (
     Clock,
@@ -285,16 +280,15 @@ class PipelineRun:
         """Refuses a connector that gives values another form; if nobody knows it, values prove their form."""
         self._connector.look()
         self._connector.check()
-        if self._connector.is_known:
-            return
-        kafka = self._settings.servers.kafka
-        if may_have_connector(kafka, self._definition.input_topics, self._pause_for_topics):
-            self._proof = FormProof.VALUES
-            refuse_unknown_connector(needed_columns(self._definition.plan))
+        self._proof = self._connector.prove(
+            self._settings.servers.kafka,
+            self._definition.input_topics,
+            needed_columns(self._definition.plan),
+            pause=self._pause_for_topics,
+        )
+        if self._proof is FormProof.VALUES:
             unknown = unknown_properties(self._definition.source)
             _log.warning("%s. %s", unknown.text, unknown.hint)
-        else:
-            self._proof = FormProof.WRITER
 
     def _topics_of_source(self) -> frozenset[str]:
         """Returns the topics that exist, after waiting for the first one of the source."""

@@ -111,7 +111,7 @@ def pipeline(_: Settings, folder: str) -> Sequence[Right]:
     """
     from slackwater.cli.given_pipelines import pipeline_folder
     from slackwater.pipeline import load_pipeline
-    from slackwater.pipeline.rights import rights_of
+    from slackwater.pipeline.definition import rights_of
 
     return rights_of(load_pipeline(pipeline_folder(folder)))
 

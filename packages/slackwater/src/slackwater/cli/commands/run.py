@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text do
     from starlette.routing import Route
 
     from slackwater.pipeline import BatchProgress, RunMonitor, RunSettings
-    from slackwater.pipeline.connector_check import AskConnect
+    from slackwater.pipeline.source_check import AskConnect
 
 _ANSWER = timedelta(seconds=5)
 SHOWN_SECONDS = 0.001
