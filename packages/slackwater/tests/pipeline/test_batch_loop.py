@@ -17,9 +17,9 @@ from slackwater.engine.state.store import MemoryStore
 from slackwater.outputs.contract import WriteReport
 from slackwater.pipeline import BatchProgress, RunMonitor
 from slackwater.pipeline.batch_job import BatchResult
-from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import KnownState
 from slackwater.pipeline.copied_state import CopiedBatch
+from slackwater.pipeline.runner import BatchLoop
 from slackwater.pipeline.source.planner import PlannedCut
 from slackwater.protocol import BatchHeader, OvertakenError, SystemClock, UnavailableError
 from slackwater.protocol.errors import run_overtaken
@@ -281,7 +281,7 @@ def test_workers_are_told_the_newest_manifests_that_this_run_has_written(world: 
 def test_manifests_that_are_too_large_together_stay_in_the_store(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: int, told: list[int]
 ) -> None:
-    monkeypatch.setattr("slackwater.pipeline.batch_loop._CARRIED_MANIFEST_BYTES", limit)
+    monkeypatch.setattr("slackwater.pipeline.runner._CARRIED_MANIFEST_BYTES", limit)
     world.newest = 9
     world.go()
     sizes = {name.partition("/")[2]: len(data) for name, data in world.store.files.items()}

@@ -4,7 +4,7 @@ import pytest
 
 from slackwater.pipeline import pipeline_definition
 from slackwater.pipeline.definition import keys_move, table_names, view_inputs
-from slackwater.pipeline.runner import tables_without_topic
+from slackwater.pipeline.source_check import tables_without_topic
 from slackwater.protocol import SourceTopics
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog

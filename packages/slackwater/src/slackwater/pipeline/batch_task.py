@@ -44,9 +44,8 @@ from slackwater.engine.state.manifest import (
 from slackwater.engine.state.store import StateStore, open_store
 from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.outputs.kafka.settings import OutputForm
-from slackwater.pipeline.collector import collector_paused
 from slackwater.pipeline.source.options import SourceOptions
-from slackwater.pipeline.source.task import IdlePackers, read_packed
+from slackwater.pipeline.source.task import IdlePackers, collector_paused, read_packed
 from slackwater.protocol import SystemClock, make_private_folder
 from slackwater.sql.plan import EnginePlan
 

@@ -33,10 +33,15 @@ from slackwater.pipeline.copied_state import EarlierRevision
 from slackwater.pipeline.definition import PipelineDefinition, needed_columns, pipeline_fingerprint, rights_of
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.progress import RunReporter
-from slackwater.pipeline.runner import missing_table, tables_without_topic
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.sinks import make_sink
-from slackwater.pipeline.source_check import CatalogueCheck, ConnectorCheck, table_findings
+from slackwater.pipeline.source_check import (
+    CatalogueCheck,
+    ConnectorCheck,
+    missing_table,
+    table_findings,
+    tables_without_topic,
+)
 from slackwater.pipeline.spark_home import JAVA_HINT, fault_of_java
 from slackwater.protocol import (
     Finding,

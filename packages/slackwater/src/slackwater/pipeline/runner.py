@@ -3,26 +3,30 @@
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
+from typing import Final
 
 import psycopg
 from pyspark import SparkContext
 
+from slackwater.cdc.batch import PlannedBatch
 from slackwater.cdc.connector import unknown_properties
 from slackwater.cuts import LeaseLog
 from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.documents import DocumentBatch, documents_by_view
 from slackwater.engine.settings import FormProof, Scope, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.manifest import history
+from slackwater.engine.state.manifest import WrittenManifest, history
 from slackwater.outputs.contract import REQUEST_TIMEOUT, SinkProbe
 from slackwater.outputs.sink import Sink, Waiting
 from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, is_cancelled, root_cause
-from slackwater.pipeline.batch_loop import BatchLoop
-from slackwater.pipeline.batch_task import TaskProgram
+from slackwater.pipeline.batch_task import KnownState, TaskProgram
 from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
@@ -41,7 +45,14 @@ from slackwater.pipeline.sinks import make_sink, output_forms
 from slackwater.pipeline.source.kafka_reader import existing_topics
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
-from slackwater.pipeline.source_check import CatalogueCheck, ConnectorCheck
+from slackwater.pipeline.source.position import Position
+from slackwater.pipeline.source.task import collector_paused
+from slackwater.pipeline.source_check import (
+    CatalogueCheck,
+    ConnectorCheck,
+    missing_table,
+    tables_without_topic,
+)
 from slackwater.pipeline.spark_conf import index_root
 from slackwater.protocol import (
     Clock,
@@ -52,8 +63,17 @@ from slackwater.protocol import (
     StateError,
     SystemClock,
     UnavailableError,
+    from_epoch_ms,
 )
 from slackwater.protocol.keys import cut_log_topic
+
+_POLL_SECONDS: Final = 0.01
+"""How long an idle run waits before it checks again for a newer cut."""
+
+_CARRIED_MANIFESTS: Final = 16
+_CARRIED_MANIFEST_BYTES: Final = 64 << 10
+"""The newest manifests up to this number and size are sent to workers, which then do not have to read them
+from the store."""
 
 _CANCEL_INTERVAL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
@@ -462,6 +482,138 @@ class PipelineRun:
         return f"nothing is lost: start the pipeline again; {log} may say more"
 
 
+@dataclass(kw_only=True)
+class BatchLoop:
+    """Plans a batch, runs it, writes its state, makes it visible, and begins again, where the state ends.
+
+    Use it from one thread. Its parts are open, and whoever creates it closes them.
+    """
+
+    pipeline: str
+    query_id: str
+    """The id of the checkpoint."""
+    planner: Planner
+    jobs: BatchJobs
+    keeper: StateKeeper
+    sink: Sink
+    clock: Clock
+    """Measures how long the parts of a batch take."""
+    stop: threading.Event
+    """Ends the loop. A batch that is being written is finished first."""
+    on_computed: Callable[[int], None]
+    """Called with the commit up to which a batch is computed; it is not visible yet."""
+    on_batch: Callable[[BatchProgress], None]
+    """Called with each batch that is visible."""
+    between_batches: Callable[[], None]
+    on_turn: Callable[[bool], None]
+    """Called before each step, with whether the views show all cuts that exist."""
+    max_events: int
+    """The number of change events at which a batch is closed."""
+    beginning: CopiedBatch | None = None
+    """The first batch, if there was none yet; None to read it from the beginning of the topics."""
+    repeats: bool = False
+    """Whether a batch that an earlier run has prepared ends at the same position again, because the output
+    may know it."""
+    _written: deque[WrittenManifest] = field(
+        default_factory=lambda: deque(maxlen=_CARRIED_MANIFESTS), init=False
+    )
+    """The newest manifests, oldest first."""
+
+    def run(self, *, available_now: bool) -> None:
+        """Runs until it is stopped or, if `available_now`, until all that existed at the start is visible.
+
+        Raises:
+            SlackwaterError: See its tree.
+            SPARK_ERRORS: A batch failed in Spark, or Spark has ended.
+        """
+        planner = self.planner
+        stored = self.keeper.state.position
+        target = planner.target() if available_now else None
+        if stored is None and self.beginning is not None and not self.stop.is_set():
+            self._run_batch(self.beginning, self.beginning.end, self.clock.monotonic())
+            position = self.beginning.end
+        else:
+            position = planner.start() if stored is None else planner.offset(dict(stored))
+        prepared = self.keeper.prepared_position() if self.repeats else None
+        while not self.stop.is_set():
+            self.on_turn(False)
+            self.between_batches()
+            began = self.clock.monotonic()
+            with collector_paused():
+                if prepared is None:
+                    end = planner.next(position, self.max_events, target)
+                else:
+                    end, prepared = planner.offset(dict(prepared)), None
+                planned = None if end is position else planner.plan(position, end)
+            if planned is not None:
+                self._run_batch(planned, end, began)
+            elif end is position:
+                if available_now:
+                    return
+                self.on_turn(end.lsn > 0)  # else there is no cut yet
+                self.jobs.check()
+                self.stop.wait(_POLL_SECONDS)
+            position = end
+
+    def _run_batch(self, planned: PlannedBatch | CopiedBatch, end: Position, began: float) -> None:
+        now = self.clock.monotonic
+        keeper = self.keeper
+        batch_id = keeper.state.batch_id + 1
+        cuts = tuple(self.planner.cuts(planned.header))
+        planned_at = now()
+        self.on_turn(False)
+        result = self.jobs.run(batch_id, planned, self._known_state())
+        collected_at = now()
+        self.on_turn(False)
+        self.on_computed(planned.header.to_lsn)
+        if self.stop.is_set():
+            return
+        state = keeper.prepare(end.to_json(), result.writes, result.updates)
+        documents = documents_by_view(batch_id, result.rows)
+        prepared_at = now()
+        self.on_turn(False)
+        report = self.sink.write(self.query_id, DocumentBatch(batch_id, planned.header, documents, state))
+        keeper.adopt(state)
+        if keeper.newest_manifest is not None:
+            self._written.append(keeper.newest_manifest)
+        header = planned.header
+        seconds = {
+            "plan": planned_at - began,
+            "read": result.read_seconds,
+            "evaluate": result.evaluate_seconds,
+            "schedule": collected_at - planned_at - result.read_seconds - result.evaluate_seconds,
+            "state": prepared_at - collected_at,
+            "produce": report.produce_seconds,
+            "commit": report.commit_seconds,
+        }
+        self.on_batch(
+            BatchProgress(
+                pipeline=self.pipeline,
+                source=header.source,
+                timeline=header.timeline,
+                batch_id=batch_id,
+                commit_lsn=header.to_lsn,
+                committed_at=from_epoch_ms(header.commit_ts_ms),
+                visible_at=report.visible_at,
+                events=header.event_count,
+                transactions=len(header.transactions),
+                documents=report.documents,
+                deletes=report.deletes,
+                was_covered=report.was_covered,
+                stage_work=result.stage_work(),
+                state_bytes=keeper.state.stage_bytes(),
+                commits=header.transactions,
+                cuts=cuts,
+                seconds={name: max(0.0, each) for name, each in seconds.items()},
+            )
+        )
+
+    def _known_state(self) -> KnownState:
+        sizes = accumulate(len(manifest.data) for manifest in reversed(self._written))
+        count = sum(size <= _CARRIED_MANIFEST_BYTES for size in sizes)
+        return KnownState(self.keeper.state.name, tuple(self._written)[len(self._written) - count :])
+
+
 def source_options(definition: PipelineDefinition, settings: RunSettings, cores: int) -> SourceOptions:
     """Returns the options with which a pipeline reads its source."""
     options = SourceOptions(
@@ -475,43 +627,6 @@ def source_options(definition: PipelineDefinition, settings: RunSettings, cores:
     )
     most = settings.max_events_per_batch
     return options if most is None else replace(options, max_events_per_batch=most)
-
-
-def tables_without_topic(
-    tables: Iterable[str], topics: SourceTopics, known: Collection[str]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields the tables whose topics do not exist, each with topics that its partitions may have.
-
-    The connector creates a topic with the first row, so a new table has none. But the changes of a
-    partitioned table may be in topics of its partitions, whose names usually begin with the name of the
-    table.
-
-    Args:
-        tables: The full names of the tables.
-        topics: The topics of the source.
-        known: The topics that exist.
-    """
-    named = {table: topics.data(table) for table in tables}
-    for table, topic in named.items():
-        if topic not in known:
-            others = set(known).difference(named.values())
-            yield table, tuple(sorted(other for other in others if other.startswith(topic)))
-
-
-def missing_table(topic: str, others: Sequence[str]) -> tuple[str, str]:
-    """Returns the problem that a table has no topic, and a hint.
-
-    Args:
-        topic: The topic that it would have.
-        others: Topics that its partitions may have.
-    """
-    hint = (
-        "the connector creates the topic with the table's first row; if the table is still empty, allow "
-        "this with --allow-missing-tables. Otherwise check the connector's table.include.list and its "
-        "publication; a partitioned table needs publish_via_partition_root"
-    )
-    partitions = f". These topics may belong to its partitions: {', '.join(others)}" if others else ""
-    return f"there is no topic {topic}", hint + partitions
 
 
 @contextmanager

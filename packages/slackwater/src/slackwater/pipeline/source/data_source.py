@@ -12,8 +12,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from slackwater.pipeline.collector import collector_paused
-
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
@@ -131,6 +129,8 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
         if self._begins_at_newest and self._seen is None:
             self._seen = start
             return start
+        from slackwater.pipeline.source.task import collector_paused
+
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with collector_paused():
             self._seen = self._planner.next_json(start, max_events, self._target)
@@ -142,6 +142,8 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Returns the tasks between two offsets, which were planned now or, after a restart, earlier."""
+        from slackwater.pipeline.source.task import collector_paused
+
         with collector_paused():
             return [InputPartition(task) for task in self._planner.tasks_json(start, end)]
 
@@ -152,6 +154,7 @@ class SlackwaterBatchReader(_Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Returns the tasks from the beginning to the newest cut."""
         from slackwater.cdc.batch import BatchTask, TransactionTable
+        from slackwater.pipeline.source.task import collector_paused
 
         planner = self._planner
         try:
