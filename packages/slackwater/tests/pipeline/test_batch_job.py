@@ -28,9 +28,9 @@ from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import BucketLog
 from slackwater.engine.state.manifest import SegmentReader, WrittenManifest, batch_of
 from slackwater.engine.state.store import ArrowStore
-from slackwater.pipeline import batch_job, batch_task
-from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult, collect
-from slackwater.pipeline.batch_task import KnownState, TaskProgram
+from slackwater.pipeline import batch_job, jvm
+from slackwater.pipeline.batch_job import BatchJobs, BatchResult, KnownState, TaskProgram
+from slackwater.pipeline.jvm import SPARK_ERRORS, collect
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.task import IdlePackers
 from slackwater.protocol import BatchHeader, KafkaSettings, Servers, SlackwaterError, StateError
@@ -257,7 +257,7 @@ class Pipeline:
 
 @pytest.fixture(autouse=True)
 def source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_task, "read_packed", read_packed)
+    monkeypatch.setattr(batch_job, "read_packed", read_packed)
     monkeypatch.setattr(batch_job, "collect", Rdd.rows)
 
 
@@ -267,7 +267,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
 
 
 def test_a_worker_keeps_few_states_however_many_batches_it_runs(pipeline: Pipeline) -> None:
-    worker = batch_task._worker(pipeline.jobs._program)  # noqa: SLF001 - its memory shows nowhere else
+    worker = batch_job._worker(pipeline.jobs._program)  # noqa: SLF001 - its memory shows nowhere else
     for number in range(5):
         pipeline.batch(number)
         assert len(worker._states) <= 2  # noqa: SLF001 - as above
@@ -321,7 +321,7 @@ def test_what_small_and_medium_batches_write_is_one_segment_of_the_driver(pipeli
 def test_what_is_too_large_to_travel_is_a_segment_of_its_task(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_task, "CARRIED_BYTES", 1)
+    monkeypatch.setattr(batch_job, "CARRIED_BYTES", 1)
     for number in range(3):
         result = pipeline.batch(number, 3)
         assert result.writes == []
@@ -334,7 +334,7 @@ def test_a_batch_that_was_lost_after_its_tasks_had_run_gives_the_same_again(
     pipeline: Pipeline, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its indexes have the changes already."""
-    monkeypatch.setattr(batch_task, "CARRIED_BYTES", 1)
+    monkeypatch.setattr(batch_job, "CARRIED_BYTES", 1)
     pipeline.batch(0, tasks)
     lost = pipeline.compute(1, tasks)
     again = pipeline.compute(1, tasks)
@@ -493,7 +493,7 @@ class Served:
         self.sent = sent.getvalue()
         self.context = self._jrdd = MagicMock()
         self._jrdd.collectAsync().get().__len__.return_value = sum(1 for _ in messages(self.sent))
-        monkeypatch.setattr(batch_job, "_load_from_socket", self._load)
+        monkeypatch.setattr(jvm, "_load_from_socket", self._load)
 
     @contextmanager
     def _load(self, _served: object, serializer: Any) -> Iterator[Any]:
@@ -520,7 +520,7 @@ def test_a_jvm_that_ended_before_it_sent_the_rows_is_an_error_of_spark_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served: Any = Served([1], monkeypatch)
-    monkeypatch.setattr(batch_job, "_load_from_socket", _load_from_socket)
+    monkeypatch.setattr(jvm, "_load_from_socket", _load_from_socket)
     with closing(socket.create_server(("127.0.0.1", 0))) as ended:
         port = ended.getsockname()[1]
     served.context._jvm.PythonRDD.serveIterator.return_value = (port, "secret")  # noqa: SLF001 - Spark has no other name
@@ -534,6 +534,6 @@ def test_an_error_of_the_connection_is_one_of_spark_s(monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise TimeoutError("timed out")
 
-    monkeypatch.setattr(batch_job, "_load_from_socket", refuse)
+    monkeypatch.setattr(jvm, "_load_from_socket", refuse)
     with pytest.raises(Py4JNetworkError, match="did not arrive: timed out"):
         collect(served)

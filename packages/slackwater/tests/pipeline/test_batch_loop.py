@@ -16,8 +16,7 @@ from slackwater.engine.state.manifest import read_state, segment_name, segment_p
 from slackwater.engine.state.store import MemoryStore
 from slackwater.outputs.contract import WriteReport
 from slackwater.pipeline import BatchProgress, RunMonitor
-from slackwater.pipeline.batch_job import BatchResult
-from slackwater.pipeline.batch_task import KnownState
+from slackwater.pipeline.batch_job import BatchResult, KnownState
 from slackwater.pipeline.copied_state import CopiedBatch
 from slackwater.pipeline.runner import BatchLoop
 from slackwater.pipeline.source.planner import PlannedCut

@@ -1,4 +1,4 @@
-from slackwater.pipeline.batch_job import is_cancelled, root_cause
+from slackwater.pipeline.jvm import is_cancelled, root_cause
 
 TASK = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, \

@@ -27,7 +27,7 @@ from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.settings import FormProof
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import LogUpdate, LogWrite
-from slackwater.pipeline.batch_task import (
+from slackwater.pipeline.batch_job import (
     KnownState,
     SourceTask,
     TaskProgram,

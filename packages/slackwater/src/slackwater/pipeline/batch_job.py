@@ -4,62 +4,121 @@ A small batch is one task that reads and runs all stages. A large batch is divid
 changes by bucket, and each level of stages is one exchange, after which a task has everything that the batch
 contains for its buckets. If that does not suffice (values of a row are in the bucket of its earlier key, or
 several rows have one key within a transaction), one task processes the whole batch.
+
+A Python worker keeps what the tasks of a pipeline share: packers, prepared statements, open indexes,
+consumers and the newest states. All of this can be derived from the program and the store.
 """
 
+import os
 import pickle
-import re
-import struct
+import tempfile
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain
-from typing import Any, BinaryIO, Final, TypeVar
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
-from pyspark import RDD, SparkContext
-from pyspark.errors import PySparkException
-from pyspark.serializers import Serializer
-from pyspark.util import _load_from_socket
+from pyspark import SparkContext
 
-from slackwater.cdc.batch import PlannedBatch, in_one_task
-from slackwater.engine.payloads import PackedPayload
-from slackwater.engine.state.log import LogUpdate, LogWrite
-from slackwater.pipeline.batch_task import (
-    KnownState,
-    NeedsWhole,
-    SourceTask,
-    TaskProgram,
-    TaskRow,
-    TaskSeconds,
-    read_part,
-    run_level,
-    run_whole,
+from slackwater.cdc.batch import BatchTask, PlannedBatch, in_one_task
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.copied_state import CopyTask, pack_rows
+from slackwater.engine.evaluate.evaluators import Evaluators
+from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
+from slackwater.engine.lmdb_index import (
+    LmdbIndex,
+    OpenIndexes,
+    index_folder,
+    remove_unused_indexes,
+    unusable_folder,
 )
+from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.payloads import PackedPayload, documents_stage, with_documents
+from slackwater.engine.settings import StageSettings
+from slackwater.engine.state.log import LogUpdate, LogWrite, place_writes
+from slackwater.engine.state.manifest import (
+    SegmentReader,
+    State,
+    WrittenManifest,
+    manifest_path,
+    read_state,
+    segment_name,
+    segment_path,
+)
+from slackwater.engine.state.store import StateStore, open_store
+from slackwater.engine.task import PipelineTask, TaskResult
+from slackwater.outputs.kafka.settings import OutputForm
 from slackwater.pipeline.copied_state import CopiedBatch
-from slackwater.pipeline.jvm import explain_jvm_end
-from slackwater.protocol import StageWork
-
-SPARK_ERRORS: Final = (Py4JError, PySparkException, OSError)
-"""What a call into Spark raises: Java's error, a ``PySparkException`` if the process has created a session,
-or an ``OSError`` if the connection broke."""
-
-T = TypeVar("T")
+from slackwater.pipeline.jvm import SPARK_ERRORS, collect, explain_jvm_end
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.task import IdlePackers, collector_paused, read_packed
+from slackwater.protocol import StageWork, SystemClock, make_private_folder
+from slackwater.sql.plan import EnginePlan
 
 _TAG: Final = "slackwater-"
 """The beginning of the tags of batches' jobs."""
-_TRACEBACK: Final = "Traceback (most recent call last)"
-_RAISED: Final = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt))(?:: (?P<reason>.*))?$"
-)
-_JAVA_CAUSE: Final = re.compile(r"^(?:: |Caused by: )(?P<type>[\w.$]+): (?P<reason>.+)$")
-"""The error of a call into Java, and its causes."""
-_JAVA_FRAME: Final = re.compile(r"^\s+at [\w.$/<>]+\(|^\s*(?:Caused by: |Driver stacktrace:|\.\.\. \d+ more)")
-_SQL_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
-"""The suffix that Spark adds to every error of a task."""
-_WORKER_ENDED: Final = "Python worker exited unexpectedly"
-_CANCELLED: Final = "[SPARK_JOB_CANCELLED]"
+CARRIED_BYTES: Final = 1 << 20
+"""Blobs of a task up to this size are sent to the driver, which writes those of a batch as one segment."""
+
+_KEPT_STATES: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgram:
+    """Everything that the tasks of a pipeline have in common. It is sent to the workers."""
+
+    plan: EnginePlan = field(repr=False)
+    settings: StageSettings
+    evaluators: Evaluators | None = field(repr=False)
+    """Create the evaluators of rows parts; None for DuckDB."""
+    options: SourceOptions = field(repr=False)
+    checkpoint: str = field(repr=False)
+    """The address of the store that contains the state."""
+    query_id: str
+    """The name of the folder of the indexes."""
+    forms: Mapping[int, OutputForm] = field(default_factory=dict, repr=False)
+    """The forms of records by the number of the view; other views have JSON."""
+    index_root: str | None
+    """The folder on the executors' local disks that contains indexes. None for Spark's local folders, which
+    Spark removes when the application ends, so that a restart has to rebuild the indexes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """The state before a batch, in the form in which workers receive it."""
+
+    name: str
+    manifests: tuple[WrittenManifest, ...] = ()
+    """The last manifests up to the one with this name, if the run has written them. A worker that has the
+    state before one of them does not have to read from the store. Spark distributes small batches over its
+    workers in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSeconds:
+    """How long a task took."""
+
+    read: float
+    evaluate: float
+    stages: Mapping[int, float] = field(default_factory=dict)
+    """The part of these seconds for each stage, by its number."""
+    task: int = 0
+    """The number of the task in its level, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsWhole:
+    """A task of a large batch cannot do its part: one task has to process the whole batch."""
+
+
+SourceTask = BatchTask | CopyTask
+"""The origin of a batch's changes: records of topics, or rows of a copied state."""
+
+TaskRow = PackedPayload | LogWrite | LogUpdate | TaskSeconds | NeedsWhole
+"""What tasks send to other tasks and to the driver."""
 
 
 @dataclass(slots=True)
@@ -115,7 +174,7 @@ class BatchJobs:
             SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark has ended.
         """
         if len(planned.tasks) == 1:
-            run = partial(_run_whole, self._program, state, planned.tasks[0])
+            run = partial(run_whole, self._program, state, planned.tasks[0])
             return _sorted_out(collect(self._one.mapPartitions(run)))
         result = _sorted_out(collect(self._large(batch_id, planned.tasks, state)))
         if result.needs_whole and isinstance(planned, PlannedBatch):
@@ -167,102 +226,6 @@ def jobs_of_others(context: SparkContext) -> Iterator[None]:
                 context.addJobTag(tag)
 
 
-def collect(rdd: RDD[T]) -> list[T]:
-    """Runs a job and returns its rows, like ``RDD.collect``, which takes twice as long for a small batch.
-
-    For each job, ``RDD.collect`` makes Spark read the code of its largest classes three times, in search of
-    statements that closures must not contain. An asynchronous job searches once, in a small class. Its rows
-    are then transferred through a socket, because Py4J would convert them to text.
-
-    Raises:
-        SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark has ended.
-    """
-    jvm: Any = rdd.context._jvm  # noqa: SLF001 - Spark's own names, here and below
-    packed: Any = rdd._jrdd.collectAsync().get()  # noqa: SLF001
-    frames = len(packed)
-    rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(packed.iterator())
-    served = jvm.PythonRDD.serveIterator(rows, "serve the rows of a batch")
-    try:
-        with _load_from_socket(served, _Frames(rdd._jrdd_deserializer)) as found:  # noqa: SLF001
-            received: list[Iterable[T]] = list(found)
-    except (OSError, struct.error, UnboundLocalError) as error:
-        # The second is of a connection that breaks within a length, the third of one that could not be made:
-        # PySpark then closes a socket that it has not opened.
-        raise Py4JNetworkError(f"the rows of a batch did not arrive: {error}") from error
-    # PySpark takes the end of a connection for the end of the rows, but a killed JVM has sent a part of them.
-    if len(received) != frames:
-        raise Py4JNetworkError(f"only {len(received)} of {frames} messages with the rows of a batch arrived")
-    return list(chain.from_iterable(received))
-
-
-class _Frames(Serializer):
-    """Reads messages of rows, and keeps them separate."""
-
-    def __init__(self, serializer: Serializer) -> None:
-        self._serializer = serializer
-
-    def load_stream(self, stream: BinaryIO) -> Any:
-        """Returns the rows of each message."""
-        return self._serializer._load_stream_without_unbatching(stream)  # type: ignore[no-untyped-call]  # noqa: SLF001
-
-
-def _run_whole(program: bytes, state: KnownState, task: SourceTask, rows: Iterator[int]) -> list[TaskRow]:
-    _read_to_end(rows)
-    return run_whole(program, state, task)
-
-
-def _read(
-    program: bytes, tasks: tuple[SourceTask, ...], parallelism: int, number: int, rows: Iterator[int]
-) -> Iterator[tuple[int, TaskRow]]:
-    _read_to_end(rows)
-    return _addressed(read_part(program, tasks[number]), number, parallelism)
-
-
-def _run_level(
-    program: bytes,
-    state: KnownState,
-    stages: tuple[int, ...],
-    batch_id: int,
-    parallelism: int,
-    number: int,
-    rows: Iterator[tuple[int, TaskRow]],
-) -> Iterator[tuple[int, TaskRow]]:
-    found = run_level(program, state, stages, batch_id, (row for _, row in rows))
-    return _addressed(_numbered(found, number), number, parallelism)
-
-
-def _numbered(rows: Iterable[TaskRow], number: int) -> Iterator[TaskRow]:
-    """Adds the number of the task to measured times that do not have one from an earlier level."""
-    for row in rows:
-        yield replace(row, task=number) if isinstance(row, TaskSeconds) and row.task < 0 else row
-
-
-def _addressed(rows: Iterable[TaskRow], number: int, parallelism: int) -> Iterator[tuple[int, TaskRow]]:
-    """Adds to each row the task of the next level that receives it.
-
-    Rows that no stage receives go to the task with this number; that one task is needed, to all tasks.
-    """
-    for row in rows:
-        if isinstance(row, NeedsWhole):
-            yield from ((place, row) for place in range(parallelism))
-        else:
-            place = row[1] if isinstance(row, tuple) and row[0] > 0 else number
-            yield place % parallelism, row
-
-
-def _read_to_end(rows: Iterator[int]) -> None:
-    """Reads the input of a task to its end.
-
-    Otherwise Spark would end the worker, with everything that it keeps.
-    """
-    for _ in rows:
-        pass
-
-
-def _as_it_is(number: int) -> int:
-    return number
-
-
 def _sorted_out(rows: Iterable[TaskRow]) -> BatchResult:
     result = BatchResult()
     for row in rows:
@@ -294,49 +257,242 @@ def _work(stage: int, seconds: list[tuple[float, int]]) -> StageWork:
     )
 
 
-def root_cause(text: str) -> tuple[str, str]:
-    """Returns name and message of the Python error in the text, or else of Java's deepest cause.
+def _read(
+    program: bytes, tasks: tuple[SourceTask, ...], parallelism: int, number: int, rows: Iterator[int]
+) -> Iterator[tuple[int, TaskRow]]:
+    _read_to_end(rows)
+    return _addressed(read_part(program, tasks[number]), number, parallelism)
 
-    Spark wraps the error of a task in messages of its own, and repeats stack traces of both languages. The
-    relevant error is the last one of the first chain of Python tracebacks, which ends where Java's frames
-    begin.
+
+def _run_level(
+    program: bytes,
+    state: KnownState,
+    stages: tuple[int, ...],
+    batch_id: int,
+    parallelism: int,
+    number: int,
+    rows: Iterator[tuple[int, TaskRow]],
+) -> Iterator[tuple[int, TaskRow]]:
+    found = run_level(program, state, stages, batch_id, (row for _, row in rows), number)
+    return _addressed(found, number, parallelism)
+
+
+def _addressed(rows: Iterable[TaskRow], number: int, parallelism: int) -> Iterator[tuple[int, TaskRow]]:
+    """Adds to each row the task of the next level that receives it.
+
+    Rows that no stage receives go to the task with this number; that one task is needed, to all tasks.
     """
-    lines = text.splitlines()
-    found: tuple[str, str] | None = None
-    is_inside = False
-    for number, line in enumerate(lines):
-        if found is not None and _JAVA_FRAME.match(line):
-            break
-        if _TRACEBACK in line:
-            is_inside = True
-        elif is_inside and (raised := _RAISED.match(line)) is not None:
-            is_inside = False
-            message = _whole_message(raised["reason"] or "", lines[number + 1 :])
-            found = raised["type"].rpartition(".")[2], message
-    if found is not None:
-        return found
-    if _WORKER_ENDED in text:
-        return (
-            "PythonProcessEndedError",
-            "a Python process that computes batches ended at each of Spark's attempts; perhaps it was "
-            "killed, or ran out of memory. Nothing is lost: start the pipeline again",
-        )
-    causes = [cause for line in lines if (cause := _JAVA_CAUSE.match(line)) is not None]
-    if causes:
-        return causes[-1]["type"].rpartition(".")[2], causes[-1]["reason"]
-    return "SparkError", next((line.strip() for line in lines if line.strip()), "no reason given")
+    for row in rows:
+        if isinstance(row, NeedsWhole):
+            yield from ((place, row) for place in range(parallelism))
+        else:
+            place = row[1] if isinstance(row, tuple) and row[0] > 0 else number
+            yield place % parallelism, row
 
 
-def is_cancelled(text: str) -> bool:
-    """Returns whether the text says that the batch was cancelled."""
-    return _CANCELLED in text and _TRACEBACK not in text
+def _read_to_end(rows: Iterable[int]) -> None:
+    """Reads the input of a task to its end.
+
+    Otherwise Spark would end the worker, with everything that it keeps.
+    """
+    for _ in rows:
+        pass
 
 
-def _whole_message(first: str, following: list[str]) -> str:
-    """Joins the lines of a message, which ends at an empty line, a Java frame or the next traceback."""
-    message = [first]
-    for line in following:
-        if not line.strip() or _JAVA_FRAME.match(line) or _TRACEBACK in line:
-            break
-        message.append(line)
-    return _SQL_STATE.sub("", "\n".join(message)).strip()
+def _as_it_is(number: int) -> int:
+    return number
+
+
+def run_whole(
+    program: bytes, state: KnownState, task: SourceTask, numbers: Iterable[int] = ()
+) -> list[TaskRow]:
+    """Reads a small batch, whose only task this is, and runs it through all stages after a state."""
+    _read_to_end(numbers)
+    with collector_paused():
+        worker = _worker(program)
+        try:
+            return worker.run_whole(task, state, keeps_old=False)
+        except OldRowsNeededError:
+            return worker.run_whole(task, state, keeps_old=True)
+
+
+def read_part(program: bytes, task: SourceTask) -> list[TaskRow]:
+    """Reads a task of a large batch; its payloads are sent to the levels.
+
+    There are none if a row lacks values that are in the bucket of its earlier key: the batch needs one task.
+    """
+    with collector_paused():
+        worker = _worker(program)
+        started = time.monotonic()
+        payloads, has_moves = worker.read(task)
+        seconds = TaskSeconds(time.monotonic() - started, 0.0)
+        return [NeedsWhole(), seconds] if has_moves else [*payloads, seconds]
+
+
+def run_level(
+    program: bytes,
+    state: KnownState,
+    stages: Collection[int],
+    batch_id: int,
+    rows: Iterable[TaskRow],
+    number: int = 0,
+) -> Iterator[TaskRow]:
+    """Runs the stages of a level over the buckets of this task, and passes on all other rows.
+
+    Changes of logs that are too large to be sent are written as a segment of this attempt. Nothing is done
+    if the batch needs one task.
+    """
+    with collector_paused():
+        worker = _worker(program)
+        payloads: list[PackedPayload] = []
+        needs_whole = False
+        for row in rows:
+            needs_whole |= isinstance(row, NeedsWhole)
+            if isinstance(row, tuple) and row[0] in stages:
+                payloads.append(row)
+            else:
+                yield row
+        if needs_whole or not payloads:
+            return
+        started = time.monotonic()
+        try:
+            result = worker.process(payloads, state, stages)
+        except OldRowsNeededError:
+            yield NeedsWhole()
+            return
+        yield from result.rows
+        if sum(write.length for write in result.writes) <= CARRIED_BYTES:
+            yield from result.writes
+        else:
+            yield from worker.write_segment(batch_id, result.writes)
+        yield TaskSeconds(0.0, time.monotonic() - started, result.seconds, number)
+
+
+class _Worker:
+    """What a Python worker keeps for the tasks of a pipeline. Use it from one thread."""
+
+    def __init__(self, program: TaskProgram) -> None:
+        self._program = program
+        self._spec = packing_spec(program.plan, program.settings.buckets, proof=program.settings.proof)
+        self._packers = {keeps: IdlePackers(self._spec, keeps_old=keeps) for keeps in (False, True)}
+        self._task = PipelineTask(program.plan, program.settings, program.evaluators)
+        self._store = open_store(program.checkpoint)
+        self._blobs = SegmentReader(self._store)
+        self._fingerprint = state_fingerprint(program.plan, program.settings)
+        self._states: dict[str, State] = {}
+        self._encode = {
+            documents_stage(view): encode
+            for view, form in program.forms.items()
+            if (encode := form.encoder()) is not None
+        }
+
+    def run_whole(self, task: SourceTask, known: KnownState, *, keeps_old: bool) -> list[TaskRow]:
+        """Reads the only task of a batch, with old rows on request, and runs it through all stages."""
+        started = time.monotonic()
+        payloads, has_moves = self.read(task, keeps_old=keeps_old)
+        read = time.monotonic()
+        result = self.process(payloads, known, has_moves=has_moves)
+        seconds = TaskSeconds(read - started, time.monotonic() - read, result.seconds)
+        return [*result.rows, *result.writes, seconds]
+
+    def read(self, task: SourceTask, *, keeps_old: bool = False) -> tuple[list[PackedPayload], bool]:
+        """Reads and packs the records or rows of a task.
+
+        Returns:
+            The payloads, and whether rows lack values that they had under other primary keys.
+        """
+        if isinstance(task, CopyTask):
+            return list(pack_rows(task, self._spec, self._blobs)), False
+        packers = self._packers[keeps_old]
+        return read_packed(self._program.options, packers, task), packers.take_has_moves()
+
+    def process(
+        self,
+        payloads: Iterable[PackedPayload],
+        known: KnownState,
+        stages: Collection[int] | None = None,
+        *,
+        has_moves: bool = False,
+    ) -> TaskResult:
+        """Runs payloads through stages."""
+        state, find = self._state(known), self._index
+        result = self._task.process(payloads, state, self._blobs, find, stages, has_moves=has_moves)
+        if self._encode:
+            result.rows = list(self._encoded(result.rows))
+        return result
+
+    def _encoded(self, rows: Iterable[PackedPayload]) -> Iterator[PackedPayload]:
+        """Yields rows with documents in the form of their output.
+
+        This is done in tasks because there are many workers and one driver.
+        """
+        for row in rows:
+            encode = self._encode.get(row[0])
+            yield row if encode is None else (*row[:3], with_documents(row[3], encode))
+
+    def write_segment(self, batch_id: int, writes: list[LogWrite]) -> list[LogUpdate]:
+        """Writes the blobs of a task to the store, under a name that only this attempt uses."""
+        name = segment_name(batch_id, uuid.uuid4().hex)
+        data, updates = place_writes(name, writes)
+        self._store.write(segment_path(name), data)
+        return updates
+
+    def _state(self, known: KnownState) -> State:
+        state = self._states.get(known.name)
+        if state is None:
+            told = {manifest_path(manifest.name): manifest.data for manifest in known.manifests}
+            state = read_state(_ToldFiles(told, self._store), known.name, self._fingerprint, self._states)
+            self._states[known.name] = state
+            while len(self._states) > _KEPT_STATES:
+                del self._states[next(iter(self._states))]
+        return state
+
+    def _index(self, stage: int, bucket: int) -> LmdbIndex:
+        program = self._program
+        if program.index_root is not None:
+            root = _clean_root(program.index_root)
+        else:
+            folders = (os.environ.get("SPARK_LOCAL_DIRS") or _temporary_root()).split(",")
+            root = Path(folders[bucket % len(folders)])
+        return _open_indexes().get(index_folder(root, program.query_id, f"stage-{stage}", bucket))
+
+
+@dataclass(frozen=True, slots=True)
+class _ToldFiles:
+    """Files that the driver has sent with the batch; all others are in the store."""
+
+    files: Mapping[str, bytes]
+    store: StateStore
+
+    def read(self, name: str) -> bytes | None:
+        return self.files.get(name) or self.store.read(name)
+
+
+@lru_cache(maxsize=4)
+def _worker(program: bytes) -> _Worker:
+    """Returns the worker of a pipeline, which keeps what it has prepared from task to task."""
+    return _Worker(pickle.loads(program))  # noqa: S301 - from our own driver
+
+
+@lru_cache(maxsize=1)
+def _open_indexes() -> OpenIndexes:
+    """Returns the open indexes of this Python worker; LMDB allows one handle of a folder per process."""
+    return OpenIndexes()
+
+
+@lru_cache(maxsize=4)
+def _clean_root(root: str) -> Path:
+    """Removes the indexes of queries that no longer exist from a root that outlives them."""
+    remove_unused_indexes(Path(root), SystemClock().now())
+    return Path(root)
+
+
+@lru_cache(maxsize=1)
+def _temporary_root() -> str:
+    """Creates a root among temporary files, where other accounts could have created the same folder."""
+    root = Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"
+    try:
+        make_private_folder(root)
+    except OSError as error:
+        raise unusable_folder(root, str(error)) from error
+    return str(root)

@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 
 from pyspark import SparkContext
 
-from slackwater.pipeline.batch_job import collect
-from slackwater.pipeline.jvm import end_jvm, explain_exit
+from slackwater.pipeline.jvm import collect, end_jvm, explain_exit
 from slackwater.pipeline.session import starting_spark
 from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.spark_home import (

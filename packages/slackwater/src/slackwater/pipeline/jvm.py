@@ -1,21 +1,33 @@
-"""Spark's JVM as a child process: watches its start, keeps its output, and explains its end."""
+"""Spark's JVM as a child process: its start, its output, its end, and its errors."""
 
 import logging
 import os
+import re
 import signal
+import struct
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Final, TypeVar
 
 import pyspark.java_gateway
-from pyspark import SparkContext
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
+from pyspark import RDD, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.serializers import Serializer
+from pyspark.util import _load_from_socket
 
-from slackwater.protocol import SystemClock, UnavailableError
+from slackwater.protocol import SlackwaterError, SystemClock, UnavailableError
 
+T = TypeVar("T")
+
+SPARK_ERRORS: Final = (Py4JError, PySparkException, OSError)
+"""What a call into Spark raises: Java's error, a ``PySparkException`` if the process has created a session,
+or an ``OSError`` if the connection broke."""
 _LONGEST_START = timedelta(minutes=10)
 _LONGEST_END = timedelta(minutes=10)
 _REPORT_INTERVAL = timedelta(seconds=20)
@@ -30,6 +42,18 @@ parent."""
 
 _SPARK_NOISE = b"WARNING: Using incubator modules"
 """The beginning of a line that Spark itself prints at every start."""
+
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_RAISED: Final = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt))(?:: (?P<reason>.*))?$"
+)
+_JAVA_CAUSE: Final = re.compile(r"^(?:: |Caused by: )(?P<type>[\w.$]+): (?P<reason>.+)$")
+"""The error of a call into Java, and its causes."""
+_JAVA_FRAME: Final = re.compile(r"^\s+at [\w.$/<>]+\(|^\s*(?:Caused by: |Driver stacktrace:|\.\.\. \d+ more)")
+_SQL_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+"""The suffix that Spark adds to every error of a task."""
+_WORKER_ENDED: Final = "Python worker exited unexpectedly"
+_CANCELLED: Final = "[SPARK_JOB_CANCELLED]"
 
 _log = logging.getLogger(__name__)
 _output_log = logging.getLogger("slackwater.jvm")
@@ -183,3 +207,127 @@ def spark_does_not_start(reason: str) -> UnavailableError:
         "of the checkpoint and of spark.local.dir"
     )
     return UnavailableError(f"Spark does not start: {reason}", hint)
+
+
+def explain_end(
+    context: SparkContext, error: Exception, pipeline: str, spark_log: Path | None, *, stops: bool
+) -> SlackwaterError | None:
+    """Returns an error that names what happened in Spark, instead of a broken connection.
+
+    None if a run that was stopped ended because of it: a signal to all processes of a group, as systemd sends
+    it, ends the JVM, too. The error of a receiver of batches is raised again.
+    """
+    ended = explain_jvm_end(is_lost=not _answers(context))
+    if ended is None and _answers(context):
+        if isinstance(error, OSError):
+            raise error
+        text = str(error)
+        if stops and is_cancelled(text):
+            return None
+        error_type, reason = root_cause(text)
+        _log.error("the batch failed: %s", text)
+    else:
+        what = ended or "Spark was shut down from outside"
+        if stops:
+            _log.warning("%s while the run was being stopped", what)
+            return None
+        _log.error("%s; our connection to it: %s", what, error)
+        log = spark_log or "the log of Spark"
+        error_type = "SparkStopped"
+        reason = f"{what}; nothing is lost: start the pipeline again; {log} may say more"
+    return SlackwaterError(f"pipeline {pipeline!r} stopped: {reason} ({error_type})")
+
+
+def _answers(context: SparkContext) -> bool:
+    """Returns whether Spark's JVM is running and its context is in use."""
+    try:
+        return not context._jsc.sc().isStopped()  # noqa: SLF001 - has no other name
+    except (*SPARK_ERRORS, AttributeError):
+        return False
+
+
+def collect(rdd: RDD[T]) -> list[T]:
+    """Runs a job and returns its rows, like ``RDD.collect``, which takes twice as long for a small batch.
+
+    For each job, ``RDD.collect`` makes Spark read the code of its largest classes three times, in search of
+    statements that closures must not contain. An asynchronous job searches once, in a small class. Its rows
+    are then transferred through a socket, because Py4J would convert them to text.
+
+    Raises:
+        SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark has ended.
+    """
+    jvm: Any = rdd.context._jvm  # noqa: SLF001 - Spark's own names, here and below
+    packed: Any = rdd._jrdd.collectAsync().get()  # noqa: SLF001
+    frames = len(packed)
+    rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(packed.iterator())
+    served = jvm.PythonRDD.serveIterator(rows, "serve the rows of a batch")
+    try:
+        with _load_from_socket(served, _Frames(rdd._jrdd_deserializer)) as found:  # noqa: SLF001
+            received: list[Iterable[T]] = list(found)
+    except (OSError, struct.error, UnboundLocalError) as error:
+        # The second is of a connection that breaks within a length, the third of one that could not be made:
+        # PySpark then closes a socket that it has not opened.
+        raise Py4JNetworkError(f"the rows of a batch did not arrive: {error}") from error
+    # PySpark takes the end of a connection for the end of the rows, but a killed JVM has sent a part of them.
+    if len(received) != frames:
+        raise Py4JNetworkError(f"only {len(received)} of {frames} messages with the rows of a batch arrived")
+    return list(chain.from_iterable(received))
+
+
+class _Frames(Serializer):
+    """Reads messages of rows, and keeps them separate."""
+
+    def __init__(self, serializer: Serializer) -> None:
+        self._serializer = serializer
+
+    def load_stream(self, stream: BinaryIO) -> Any:
+        """Returns the rows of each message."""
+        return self._serializer._load_stream_without_unbatching(stream)  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+
+def root_cause(text: str) -> tuple[str, str]:
+    """Returns name and message of the Python error in the text, or else of Java's deepest cause.
+
+    Spark wraps the error of a task in messages of its own, and repeats stack traces of both languages. The
+    relevant error is the last one of the first chain of Python tracebacks, which ends where Java's frames
+    begin.
+    """
+    lines = text.splitlines()
+    found: tuple[str, str] | None = None
+    is_inside = False
+    for number, line in enumerate(lines):
+        if found is not None and _JAVA_FRAME.match(line):
+            break
+        if _TRACEBACK in line:
+            is_inside = True
+        elif is_inside and (raised := _RAISED.match(line)) is not None:
+            is_inside = False
+            message = _whole_message(raised["reason"] or "", lines[number + 1 :])
+            found = raised["type"].rpartition(".")[2], message
+    if found is not None:
+        return found
+    if _WORKER_ENDED in text:
+        return (
+            "PythonProcessEndedError",
+            "a Python process that computes batches ended at each of Spark's attempts; perhaps it was "
+            "killed, or ran out of memory. Nothing is lost: start the pipeline again",
+        )
+    causes = [cause for line in lines if (cause := _JAVA_CAUSE.match(line)) is not None]
+    if causes:
+        return causes[-1]["type"].rpartition(".")[2], causes[-1]["reason"]
+    return "SparkError", next((line.strip() for line in lines if line.strip()), "no reason given")
+
+
+def is_cancelled(text: str) -> bool:
+    """Returns whether the text says that the batch was cancelled."""
+    return _CANCELLED in text and _TRACEBACK not in text
+
+
+def _whole_message(first: str, following: list[str]) -> str:
+    """Joins the lines of a message, which ends at an empty line, a Java frame or the next traceback."""
+    message = [first]
+    for line in following:
+        if not line.strip() or _JAVA_FRAME.match(line) or _TRACEBACK in line:
+            break
+        message.append(line)
+    return _SQL_STATE.sub("", "\n".join(message)).strip()

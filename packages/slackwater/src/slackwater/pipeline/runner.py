@@ -5,11 +5,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
-from pathlib import Path
 from typing import Final
 
 import psycopg
@@ -23,10 +22,10 @@ from slackwater.engine.documents import DocumentBatch, documents_by_view
 from slackwater.engine.settings import FormProof, Scope, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.manifest import WrittenManifest, history
+from slackwater.observe.repeating import Repeating
 from slackwater.outputs.contract import REQUEST_TIMEOUT, SinkProbe
 from slackwater.outputs.sink import Sink, Waiting
-from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, is_cancelled, root_cause
-from slackwater.pipeline.batch_task import KnownState, TaskProgram
+from slackwater.pipeline.batch_job import BatchJobs, KnownState, TaskProgram
 from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
@@ -36,7 +35,7 @@ from slackwater.pipeline.definition import (
     stage_settings,
 )
 from slackwater.pipeline.folder import load_pipeline
-from slackwater.pipeline.jvm import explain_jvm_end
+from slackwater.pipeline.jvm import SPARK_ERRORS, explain_end
 from slackwater.pipeline.leases import LeaseHolder
 from slackwater.pipeline.progress import BatchProgress, RunReporter
 from slackwater.pipeline.session import starting_spark, with_spark_log
@@ -58,7 +57,6 @@ from slackwater.protocol import (
     Clock,
     ConfigError,
     ProgressRecord,
-    SlackwaterError,
     SourceTopics,
     StateError,
     SystemClock,
@@ -75,7 +73,7 @@ _CARRIED_MANIFEST_BYTES: Final = 64 << 10
 """The newest manifests up to this number and size are sent to workers, which then do not have to read them
 from the store."""
 
-_CANCEL_INTERVAL_SECONDS = 0.2
+_CANCEL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
 """The interval of checks whether topics exist that did not exist yet."""
 
@@ -115,16 +113,14 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
 
     Raises:
         ConfigError: The state with which the pipeline is to begin lacks what it needs.
-        StateError: The checkpoint belongs to a pipeline with another meaning, another pipeline has
-            this name, or the output was changed; nothing was modified.
+        StateError: The checkpoint belongs to a pipeline with another meaning, another pipeline has this name,
+            or the output or the cut log was changed; nothing was modified.
         OvertakenError: Another run has taken over.
-        UnavailableError: Spark does not start, or the output cannot be reached; not raised when
+        UnavailableError: Spark does not start, or Kafka or the output does not answer; not raised when
             ``stop`` is set.
-        SlackwaterError: A batch failed in Spark, or Spark ended.
+        SlackwaterError: A batch failed in Spark, Spark ended, or the state cannot be read or written.
         InputError: Rows of a table are not all in its topic, as the database's catalogue shows, or
             the connector's configuration gives values another form.
-        SlackwaterError: The state in the checkpoint cannot be read or written.
-        TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
     """
     if context is None:
         settings = with_spark_log(settings, definition.revision)
@@ -195,12 +191,9 @@ class PipelineRun:
         identity = self._checkpoint.identity()
         query_id = None if identity is None else identity.query_id
         with ExitStack() as unless_checked:
+            place, calls = self._checkpoint.store.address, self._calls_function
             self._reporter = RunReporter.connect(
-                self._definition,
-                self._settings,
-                self._checkpoint.store.address,
-                self._clock,
-                calls_function=self._calls_function,
+                self._definition, self._settings, place, self._clock, calls_function=calls
             )
             unless_checked.callback(self._reporter.close)
             self._reporter.check(query_id)
@@ -211,12 +204,10 @@ class PipelineRun:
             if self._stop.is_set():
                 unless_checked.pop_all()
                 return
-            folder = self._settings.copy_state_of
             copied = None
-            if folder is not None and not history(self._checkpoint.store):
-                earlier = self._earlier_revision(folder)
-                earlier.check()
-                copied = earlier.checkpoint
+            if self._settings.copy_state_of and not history(self._checkpoint.store) and self._earlier:
+                self._earlier.check()
+                copied = self._earlier.checkpoint
             self._check_catalogue(is_new=identity is None, copied=copied)
             unless_checked.pop_all()
 
@@ -238,7 +229,9 @@ class PipelineRun:
                 with self._stopped_in_order():
                     self._run(started)
             except SPARK_ERRORS as error:
-                self._explain_end_in_spark(started, error)
+                log, stops = self._settings.spark_log, self._stop.is_set()
+                if explained := explain_end(started, error, self._definition.name, log, stops=stops):
+                    raise explained from error
 
     @contextmanager
     def _stopped_in_order(self) -> Iterator[None]:
@@ -353,21 +346,18 @@ class PipelineRun:
             keeper = self._open_state(progress)
             beginning = self._copied_batch() if progress is None else None
             options = source_options(self._definition, self._settings, context.defaultParallelism)
-            planner = Planner(options)
-            ending.callback(planner.close)
+            planner = ending.enter_context(closing(Planner(options)))
             make_program = partial(self._program, identity, options, str(context.master))
             self._reporter.report_start(progress)
             leases = self._lease_holder()
-            ending.callback(leases.close)
-            leases.begin()
-            ending.callback(self._catalogue.close)
-            self._catalogue.begin()
-            ending.callback(self._connector.close)
-            self._connector.begin()
+            for watch in (leases, self._catalogue, self._connector):
+                ending.callback(watch.close)
+                watch.begin()
             self.on_step(self._wait_for_cuts)
-            jobs = BatchJobs(context, make_program(), options.parallelism)
-            ending.callback(jobs.close)
-            ending.enter_context(_cancelled_by(self._stop, jobs))
+            jobs = ending.enter_context(closing(BatchJobs(context, make_program(), options.parallelism)))
+            canceller = Repeating("cancel-on-stop", partial(self._cancel, jobs), _CANCEL_SECONDS)
+            ending.callback(canceller.close, 0)
+            canceller.begin()
 
             def report(batch: BatchProgress) -> None:
                 self._reporter.report_batch(batch)
@@ -401,6 +391,12 @@ class PipelineRun:
             )
             loop.run(available_now=self._settings.available_now)
 
+    def _cancel(self, jobs: BatchJobs) -> None:
+        """Cancels the running batch when the run is stopped, because it may take long."""
+        if self._stop.is_set():
+            with suppress(*SPARK_ERRORS):  # which the job reports, too
+                jobs.cancel()
+
     def _say_refusal(self) -> None:
         """Says why the sidecar publishes no further cut, once for each reason."""
         refusal, said = self._connector.refusal, self._refusal
@@ -408,17 +404,19 @@ class PipelineRun:
         if refusal not in ("", said):
             self.on_step(f"the sidecar publishes no further cut of {self._definition.source}: {refusal}")
 
-    def _earlier_revision(self, folder: Path) -> EarlierRevision:
-        return EarlierRevision(load_pipeline(folder), self._definition, self._settings)
-
-    def _copied_batch(self) -> CopiedBatch | None:
-        """Copies the state with which the pipeline is to begin, if there is one."""
+    @cached_property
+    def _earlier(self) -> EarlierRevision | None:
+        """The revision with whose state the pipeline is to begin, if there is one."""
         folder = self._settings.copy_state_of
         if folder is None:
             return None
-        earlier = self._earlier_revision(folder)
-        self.on_step(f"copying the state of {earlier.place}")
-        return earlier.copy(self._checkpoint.store, lambda: not self._stop.is_set())
+        return EarlierRevision(load_pipeline(folder), self._definition, self._settings)
+
+    def _copied_batch(self) -> CopiedBatch | None:
+        if self._earlier is None:
+            return None
+        self.on_step(f"copying the state of {self._earlier.place}")
+        return self._earlier.copy(self._checkpoint.store, lambda: not self._stop.is_set())
 
     def _open_state(self, progress: ProgressRecord | None) -> StateKeeper:
         keeper = StateKeeper(
@@ -452,34 +450,6 @@ class PipelineRun:
         self.on_step(
             f"asking {self._sink.place} for {what}, until {until:%H:%M:%S} UTC if it does not answer"
         )
-
-    def _explain_end_in_spark(self, context: SparkContext, error: Exception) -> None:
-        """Raises an error that names what happened in Spark, instead of the broken connection."""
-        ended = explain_jvm_end(is_lost=not _answers(context))
-        if ended is None and _answers(context):
-            if isinstance(error, OSError):  # raised by a receiver of batches: Spark works
-                raise error
-            text = str(error)
-            if self._stop.is_set() and is_cancelled(text):
-                return
-            error_type, reason = root_cause(text)
-            _log.error("the batch failed: %s", text)
-            raise self._failed(error_type, reason) from error
-        what = ended or "Spark was shut down from outside"
-        if self._stop.is_set():  # a signal to all processes of a group, as systemd sends it
-            _log.warning("%s while the run was being stopped", what)
-            return
-        _log.error("%s; our connection to it: %s", what, error)
-        reason = f"{what}; {self._what_helps}"
-        raise self._failed("SparkStopped", reason) from error
-
-    def _failed(self, error_type: str, reason: str) -> SlackwaterError:
-        return SlackwaterError(f"pipeline {self._definition.name!r} stopped: {reason} ({error_type})")
-
-    @property
-    def _what_helps(self) -> str:
-        log = self._settings.spark_log or "the log of Spark"
-        return f"nothing is lost: start the pipeline again; {log} may say more"
 
 
 @dataclass(kw_only=True)
@@ -627,30 +597,3 @@ def source_options(definition: PipelineDefinition, settings: RunSettings, cores:
     )
     most = settings.max_events_per_batch
     return options if most is None else replace(options, max_events_per_batch=most)
-
-
-@contextmanager
-def _cancelled_by(stop: threading.Event, jobs: BatchJobs) -> Iterator[None]:
-    """Cancels the running batch when a run is stopped within the block, because it may take long."""
-    is_over = threading.Event()
-
-    def cancel() -> None:
-        while not is_over.wait(_CANCEL_INTERVAL_SECONDS):
-            if stop.is_set():
-                with suppress(*SPARK_ERRORS):  # which the job reports, too
-                    jobs.cancel()
-
-    watch = threading.Thread(target=cancel, name="cancel-on-stop", daemon=True)
-    watch.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-
-
-def _answers(context: SparkContext) -> bool:
-    """Returns whether Spark's JVM is running and its context is in use."""
-    try:
-        return not context._jsc.sc().isStopped()  # noqa: SLF001 - has no other name
-    except (*SPARK_ERRORS, AttributeError):
-        return False

@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 
 from slackwater.pipeline.checkpoint import FOLDER_HINT, SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
 from slackwater.pipeline.jvm import (
+    collect,
     explain_jvm_end,
     is_submitted,
     logged_output,
@@ -259,8 +260,6 @@ def _conf_of_jvm(gateway: Any) -> dict[str, str]:
 
 def _start_workers(context: SparkContext) -> None:
     """Makes Spark start its Python workers before there is a batch for them, because this takes some time."""
-    from slackwater.pipeline.batch_job import collect  # imported only now, beside the start of the JVM
-
     count = context.defaultParallelism
     collect(context.parallelize(range(count), count).mapPartitions(_do_nothing))
 
