@@ -1,13 +1,15 @@
 """The row-level source: changes of database tables for any Spark code."""
 
+import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
 import orjson
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.api.schema import Schema, declared_tables, find_table, undeclared_table
 from slackwater.engine.settings import FormProof
 from slackwater.pipeline.source.data_source import FORMAT
 from slackwater.pipeline.source.options import SourceOptions
@@ -15,8 +17,14 @@ from slackwater.pipeline.source.typed_rows import TypedTable, typed_frame, unsup
 from slackwater.pipeline.source_check import prove_forms
 from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import quoted_table, table_name
-from slackwater.sql.catalog import Catalog
+from slackwater.sql.catalog import Catalog, Table
+from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import in_unknown_forms
+
+Schema = str | Path | Catalog
+"""CREATE TABLE text, the path of a file with such text or of a folder of ``*.sql`` files, or a catalog."""
+
+_DDL = re.compile(r"\bcreate\s+(table|type|domain)\b", re.IGNORECASE)
 
 
 class ChangesOptions(TypedDict, total=False):
@@ -144,7 +152,7 @@ class Changes:
         unknown = [column for column in as_text if table.column(column) is None]
         if unknown:
             columns = tuple(column.name for column in table.columns)
-            raise undeclared_table(name, f"has no column {unknown[0]!r}, which as_text names", columns)
+            raise _undeclared_table(name, f"has no column {unknown[0]!r}, which as_text names", columns)
         typed = TypedTable(table, tuple(as_text))
         inexact = unsupported_columns(typed)
         if inexact:
@@ -228,3 +236,51 @@ def _as_text(options: ChangesOptions) -> dict[str, str]:
         elif value is not None:
             text[_DOTTED.get(name, name)] = str(value)
     return text
+
+
+def declared_tables(schema: Schema) -> Catalog:
+    """Reads the tables that a schema declares.
+
+    Args:
+        schema: Text that contains CREATE TABLE is parsed; any other text is a path.
+
+    Raises:
+        SqlTextError: The text cannot be parsed; the error contains the position.
+        FileNotFoundError: The file does not exist, or the folder has no ``*.sql`` file.
+    """
+    if isinstance(schema, Catalog):
+        return schema
+    if isinstance(schema, str) and _DDL.search(schema):
+        return parse_catalog({"schema": schema})
+    path = Path(schema)
+    files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
+    if not files:
+        msg = f"no *.sql file in {path}"
+        raise FileNotFoundError(msg)
+    return parse_catalog({str(file): file.read_text(encoding="utf-8") for file in files})
+
+
+def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Table:
+    """Returns the declaration of a table, whose name may have quotes, as SQL writes it.
+
+    Raises:
+        ConfigError: The table is not declared, or not among those that are read.
+    """
+    tables = {table.full_name: table for table in catalog.tables} if catalog is not None else {}
+    with suppress(ConfigError):
+        name = table_name(name)
+    if name not in tables:
+        raise _undeclared_table(name, "is not declared", tuple(tables))
+    if name not in read:
+        raise _undeclared_table(name, "is not among the tables that are read", tuple(read))
+    return tables[name]
+
+
+def _undeclared_table(table: str, problem: str, known: Collection[str]) -> ConfigError:
+    """Returns the error for a table or a column that is not declared or not read; it lists those that are."""
+    listed = f"; known tables: {', '.join(known)}" if known else ""
+    return ConfigError(
+        f"table {table!r} {problem}{listed}",
+        "declare tables with schema=, as CREATE TABLE statements, as the path of a file with them "
+        "(`slackwater schema pull` writes one), or as a Catalog",
+    )

@@ -7,9 +7,8 @@ from typing import Literal, Unpack
 
 from pyspark.sql import SparkSession
 
-from slackwater.api.change_frame import ChangesOptions, changes
+from slackwater.api.change_frame import ChangesOptions, Schema, changes, declared_tables
 from slackwater.api.documents import Documents
-from slackwater.api.schema import Schema, declared_tables
 from slackwater.api.session import check_session
 from slackwater.outputs.contract import Emit
 from slackwater.pipeline import (

@@ -1,19 +1,55 @@
-"""A user's function instead of SQL: evaluates the rows part of a stage, key by key."""
+"""A user's function instead of SQL: evaluates the rows part of a stage, key by key.
+
+It receives rows as Python values. Its documents become JSON, exactly as views write theirs:
+
+| Spark type | Python value | JSON |
+|---|---|---|
+| BOOLEAN, integers, STRING | bool, int, str | as they are |
+| FLOAT, DOUBLE | float or int | number; not-a-number and infinities as text |
+| DECIMAL | Decimal or int | text with all decimals of its scale |
+| DATE | date | ``"2026-11-20"`` |
+| TIMESTAMP_NTZ | datetime without time zone | ``"2026-11-20T10:11:12.123456"`` |
+| TIMESTAMP | datetime with time zone | ``"2026-11-20T10:11:12.123456Z"`` |
+| BINARY | bytes | base64 text |
+| ARRAY | list or tuple | array |
+| STRUCT | mapping | object, fields in the order of the type |
+| MAP with STRING keys | mapping | object, sorted by key |
+"""
 
 import json
+import math
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
 from pyspark import cloudpickle
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
-from slackwater.api.document_encoder import DocumentEncoder, ValueFault
 from slackwater.engine.evaluate.evaluators import ResultRows
 from slackwater.pipeline.source.typed_rows import converter, value_out_of_range
 from slackwater.protocol import InputError
@@ -31,9 +67,14 @@ Document = Mapping[str, Any]
 KeyFunction = Callable[[Any, Rows], Document | None]
 """Receives a key (its value; a tuple if it has several columns) and its rows; returns the key's document."""
 
+Encode = Callable[[Any], Any]
+"""Converts a value to a JSON value; raises ValueFault."""
+
 _KeyRows = list[list[tuple[tuple[Any, ...], int, int]]]
 """The rows of one key, by input, as ``(wire row, from LSN, to LSN)``."""
 
+_BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_SHOWN_CHARACTERS: Final = 80
 _LIVE: Final = (0, OPEN_LSN)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
@@ -94,7 +135,7 @@ class _PythonEvaluator:
     ) -> None:
         self._name = function.stage
         self._function: KeyFunction = cloudpickle.loads(function.pickled)
-        self._encode = DocumentEncoder(StructType.fromJson(json.loads(function.schema)))
+        self._encode = encoder(StructType.fromJson(json.loads(function.schema)))
         self._key_names = [column.name for column in key]
         self._tables = [each.table.full_name for each in inputs]
         self._rows = [
@@ -120,29 +161,38 @@ class _PythonEvaluator:
                 key and the LSN.
         """
         groups = self._groups(versions, len(keys))
-        results: list[tuple[Any, ...]] = []
-        for point, (number, lsn) in enumerate(zip(points.groups, points.lsns, strict=True)):
-            live = [
-                [row for row, first, end in of_input if first <= lsn < end] for of_input in groups[number]
-            ]
-            document = self._document(keys[number], live, lsn)
-            if document is not None:
-                results.append((point, key_text(self._key_names, keys[number]), document))
-        return results
+        cases = (
+            (
+                point,
+                number,
+                [[r for r, first, end in each if first <= lsn < end] for each in groups[number]],
+                lsn,
+            )
+            for point, (number, lsn) in enumerate(zip(points.groups, points.lsns, strict=True))
+        )
+        return self._results(cases, keys)
 
     def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
         """Returns ``(number of the key, key as JSON, document)`` for each key with a document of these rows.
 
-        Raises:
-            InputError: the function raised, or returned something else than its type says; names the
-                key and the LSN.
+        Raises the same errors as :meth:`at_points`.
         """
+        groups = self._groups(rows, len(keys))
+        cases = (
+            (number, number, [[row for row, _, _ in of_input] for of_input in group], lsn)
+            for number, (group, lsn) in enumerate(zip(groups, lsns, strict=True))
+        )
+        return self._results(cases, keys)
+
+    def _results(
+        self, cases: Iterable[tuple[int, int, list[list[tuple[Any, ...]]], int]], keys: Sequence[bytes]
+    ) -> ResultRows:
+        """Returns the documents of cases: a number, the key's number, its rows by input, and the LSN."""
         results: list[tuple[Any, ...]] = []
-        for number, group in enumerate(self._groups(rows, len(keys))):
-            live = [[row for row, _, _ in of_input] for of_input in group]
-            document = self._document(keys[number], live, lsns[number])
+        for case, number, live, lsn in cases:
+            document = self._document(keys[number], live, lsn)
             if document is not None:
-                results.append((number, key_text(self._key_names, keys[number]), document))
+                results.append((case, key_text(self._key_names, keys[number]), document))
         return results
 
     def _groups(self, versions: Sequence[RowVersions], count: int) -> list[_KeyRows]:
@@ -155,7 +205,7 @@ class _PythonEvaluator:
     def _document(self, key: bytes, live: Sequence[list[tuple[Any, ...]]], lsn: int) -> bytes | None:
         if not any(live):
             return None
-        values = _key_values(key)
+        values = tuple(msgspec.msgpack.decode(key))
         try:
             rows = {
                 table: [make.row(row) for row in sorted(of_input, key=order)]
@@ -169,7 +219,7 @@ class _PythonEvaluator:
         if document is None:
             return None
         try:
-            return self._encode(document)
+            return msgspec.json.encode(self._encode(document))
         except ValueFault as fault:
             name = key_text(self._key_names, key)
             path = ".".join(fault.path).replace(".[", "[")
@@ -201,10 +251,6 @@ def _version_rows(of_input: RowVersions) -> Iterator[tuple[int, tuple[Any, ...],
             yield group, row, *_LIVE
         return
     yield from zip(of_input.groups, rows, of_input.from_lsn, of_input.to_lsn, strict=True)
-
-
-def _key_values(key: bytes) -> tuple[Any, ...]:
-    return tuple(msgspec.msgpack.decode(key))
 
 
 def _place(error: BaseException, function: KeyFunction) -> str:
@@ -281,3 +327,166 @@ def _converter(column_type: ColumnType) -> Callable[[Any], Any] | None:
     if to_arrow is None or from_arrow is None:
         return to_arrow or from_arrow
     return lambda value: from_arrow(to_arrow(value))
+
+
+class ValueFault(Exception):
+    """A value that its type cannot represent: the problem, and the path to the value from the outside."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.path: tuple[str, ...] = ()
+        self.problem = problem
+
+
+def encoder(data_type: DataType) -> Encode:
+    """Returns the function that converts values of this type to JSON values; equal values become equal.
+
+    Raises:
+        ValueError: Documents cannot contain values of this type.
+    """
+    if type(data_type) in _BITS:
+        return _integer(_BITS[type(data_type)])
+    if isinstance(data_type, DecimalType):
+        return _decimal(data_type.precision, data_type.scale)
+    if isinstance(data_type, ArrayType):
+        return _array(encoder(data_type.elementType), can_be_null=data_type.containsNull)
+    if isinstance(data_type, StructType):
+        return _struct(data_type.fields)
+    if isinstance(data_type, MapType) and isinstance(data_type.keyType, StringType):
+        return _map(encoder(data_type.valueType), can_be_null=data_type.valueContainsNull)
+    simple = _SIMPLE.get(type(data_type))
+    if simple is None:
+        msg = f"documents cannot contain values of type {data_type.simpleString()}"
+        raise ValueError(msg)
+    return simple
+
+
+def _fault(expected: str, value: object) -> ValueFault:
+    shown = repr(value)
+    if len(shown) > _SHOWN_CHARACTERS:
+        shown = shown[: _SHOWN_CHARACTERS - 1] + "…"
+    return ValueFault(f"expected {expected}, got {shown} ({type(value).__name__})")
+
+
+def _integer(bits: int) -> Encode:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def encode(value: Any) -> Any:
+        if type(value) is not int or not low <= value <= high:
+            raise _fault(f"an integer of {bits} bits", value)
+        return value
+
+    return encode
+
+
+def _decimal(precision: int, scale: int) -> Encode:
+    unit = Decimal(1).scaleb(-scale)
+    context = Context(prec=precision, traps=[Inexact, InvalidOperation])
+    expected = f"a Decimal of at most {precision - scale} digits before and {scale} after the point"
+
+    def encode(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
+            raise _fault(expected, value)
+        try:
+            exact = Decimal(value).quantize(unit, context=context)
+        except (Inexact, InvalidOperation):
+            raise _fault(expected, value) from None
+        if not exact.is_finite():
+            raise _fault(expected, value)
+        return f"{exact:f}" if exact else f"{abs(exact):f}"
+
+    return encode
+
+
+def _array(element: Encode, *, can_be_null: bool) -> Encode:
+    def encode(value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise _fault("a list", value)
+        return [_checked(element, each, can_be_null, f"[{n}]") for n, each in enumerate(value)]
+
+    return encode
+
+
+def _struct(fields: list[StructField]) -> Encode:
+    encoders = [(field.name, encoder(field.dataType), field.nullable) for field in fields]
+    names = frozenset(field.name for field in fields)
+
+    def encode(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise _fault("a dict", value)
+        if value.keys() != names:
+            missing, surplus = sorted(names - value.keys()), sorted(map(str, value.keys() - names))
+            said = [f"missing fields: {', '.join(missing)}"] if missing else []
+            said += [f"unknown fields: {', '.join(surplus)}"] if surplus else []
+            raise ValueFault("; ".join(said))
+        return {name: _checked(each, value[name], can_be_null, name) for name, each, can_be_null in encoders}
+
+    return encode
+
+
+def _map(of_value: Encode, *, can_be_null: bool) -> Encode:
+    def encode(value: Any) -> Any:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise _fault("a dict with text keys", value)
+        return {key: _checked(of_value, value[key], can_be_null, key) for key in sorted(value)}
+
+    return encode
+
+
+def _checked(encode: Encode, value: Any, can_be_null: bool, name: str) -> Any:
+    try:
+        if value is None:
+            if not can_be_null:
+                raise _fault("a value (NOT NULL)", value)
+            return None
+        return encode(value)
+    except ValueFault as fault:
+        fault.path = (name, *fault.path)
+        raise
+
+
+def _exactly(expected: str, *types: type, convert: Encode = lambda value: value) -> Encode:
+    def encode(value: Any) -> Any:
+        if type(value) not in types:
+            raise _fault(expected, value)
+        return convert(value)
+
+    return encode
+
+
+def _number(value: Any) -> Any:
+    number = float(value)
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _naive(value: Any) -> str:
+    if not isinstance(value, datetime) or value.tzinfo is not None:
+        raise _fault("a datetime without time zone", value)
+    return value.isoformat(timespec="microseconds")
+
+
+def _aware(value: Any) -> str:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise _fault("a datetime with time zone", value)
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def _binary(value: Any) -> str:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise _fault("bytes", value)
+    return b64encode(value).decode()
+
+
+_FLOAT: Final = _exactly("a float", int, float, convert=_number)
+_SIMPLE: Final[dict[type[DataType], Encode]] = {
+    BooleanType: _exactly("True or False", bool),
+    StringType: _exactly("text", str),
+    FloatType: _FLOAT,
+    DoubleType: _FLOAT,
+    DateType: _exactly("a date", date, convert=date.isoformat),
+    TimestampNTZType: _naive,
+    TimestampType: _aware,
+    BinaryType: _binary,
+}

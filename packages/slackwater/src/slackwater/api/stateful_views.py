@@ -10,11 +10,9 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from slackwater.api.change_frame import Changes
-from slackwater.api.document_encoder import encoder
+from slackwater.api.change_frame import Changes, find_table
 from slackwater.api.documents import Documents
-from slackwater.api.python_evaluator import KeyFunction, PickledFunction, Rows
-from slackwater.api.schema import find_table
+from slackwater.api.python_evaluator import KeyFunction, PickledFunction, Rows, encoder
 from slackwater.api.session import check_session
 from slackwater.outputs.contract import Emit
 from slackwater.pipeline import PipelineDefinition, ViewOutput, table_names
