@@ -456,7 +456,7 @@ class PipelineRun:
 class BatchLoop:
     """Plans a batch, runs it, writes its state, makes it visible, and begins again, where the state ends.
 
-    Use it from one thread. Its parts are open, and whoever creates it closes them.
+    Use it from one thread. Its parts are open; the caller closes them.
     """
 
     pipeline: str
