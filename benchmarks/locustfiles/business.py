@@ -31,7 +31,7 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from slackwater_bench.arrivals import ARRIVALS, PoissonArrivals
-from slackwater_lab.database import execute_transaction
+from slackwater_lab.database.statements import execute_transaction
 from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.workload import BusinessTransaction
 

@@ -157,8 +157,10 @@ def _pytest(tests: list[str], plugins: Sequence[object], lane: str) -> int:
 
 def _run_seeds(what: str) -> int:
     seeds = importlib.import_module("slackwater_lab.seeds")
-    subjects = importlib.import_module(f"slackwater_lab.{what}")
-    subject = subjects.Simulator() if what == "simulator" else subjects.Differential()
+    if what == "simulator":
+        subject = importlib.import_module("slackwater_lab.simulator.simulation").Simulator()
+    else:
+        subject = importlib.import_module("slackwater_lab.differential.subject").Differential()
     failed = seeds.first_failure(seeds.Plan(subject, 0, _SEEDS[what]))
     if failed is None:
         return 0

@@ -17,7 +17,7 @@ from slackwater.cdc import Frontier, UndecodableRecordError
 from slackwater.dev import KafkaBroker
 from slackwater.kafka.registry import RegistryUnavailableError
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
-from slackwater_lab.debezium import RUN_HEADER
+from slackwater_lab.debezium.records import RUN_HEADER
 from slackwater_lab.fakes.registry import RegistryServer
 from slackwater_sidecar.consumption import (
     AvroValues,

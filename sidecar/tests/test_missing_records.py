@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater.cdc import Frontier
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import Evidence, KafkaSettings, Servers
-from slackwater_lab.debezium import begin_value, change_value, end_value
+from slackwater_lab.debezium.records import begin_value, change_value, end_value
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.reader import SourceReader
 

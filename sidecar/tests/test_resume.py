@@ -15,7 +15,7 @@ from slackwater.protocol import (
     SourceTopics,
     TimelineDecision,
 )
-from slackwater_lab.debezium import (
+from slackwater_lab.debezium.records import (
     begin_value,
     change_value,
     end_value,

@@ -25,7 +25,7 @@ from slackwater.protocol import (
     Verdict,
     epoch_ms,
 )
-from slackwater_lab.debezium import snapshot_value, transaction_values
+from slackwater_lab.debezium.records import snapshot_value, transaction_values
 from slackwater_lab.fakes.memory import InMemoryMarkerStore
 from slackwater_lab.fakes.sources import WatchedLog
 from slackwater_sidecar import (

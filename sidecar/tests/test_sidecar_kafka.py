@@ -18,7 +18,7 @@ from slackwater.cuts import FrontierState
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import SNAPSHOT_XID, InputError, KafkaSettings, RedisSettings, Servers
 from slackwater.protocol.keys import cuts_key
-from slackwater_lab.debezium import snapshot_notifications, snapshot_value
+from slackwater_lab.debezium.records import snapshot_notifications, snapshot_value
 from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
 

@@ -26,7 +26,7 @@ from slackwater.protocol.rights import (
     Resource,
     Right,
 )
-from slackwater_lab.generator import TopicFiller
+from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.secured_servers import SecuredServers
 from slackwater_lab.trials import check_output

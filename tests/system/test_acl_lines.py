@@ -76,12 +76,12 @@ from slackwater.protocol.rights import (
     switching_rights,
     viewer_rights,
 )
-from slackwater_lab.debezium import snapshot_notifications, snapshot_value
+from slackwater_lab.debezium.records import snapshot_notifications, snapshot_value
 from slackwater_lab.errors import WorkRefusedError
 from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
 from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_lab.fakes.topics import REGISTRATION
-from slackwater_lab.generator import TopicFiller
+from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.publishing import SOURCE, published_revisions, publishing_pipeline
 from slackwater_lab.secured_servers import SecuredServers

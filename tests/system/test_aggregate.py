@@ -24,7 +24,7 @@ from slackwater.dev.processes import Launch, launch
 from slackwater.dev.server import log_tail
 from slackwater.protocol import decode_commit_record
 from slackwater.protocol.keys import commit_topic
-from slackwater_lab.debezium import begin_value, change_value, end_value
+from slackwater_lab.debezium.records import begin_value, change_value, end_value
 from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_lab.programs import stated_connector
 

@@ -35,7 +35,7 @@ from slackwater.client import (
 )
 from slackwater.dev import DevStack
 from slackwater.protocol import CommitPosition, KafkaSettings, SlackwaterError
-from slackwater_lab.database import current_lsn
+from slackwater_lab.database.statements import current_lsn
 from slackwater_lab.programs import Product, slackwater_command, write_run_settings
 from slackwater_lab.watching import read_cuts
 

@@ -24,7 +24,8 @@ from slackwater.protocol import CommitRecord, SystemClock, decode_commit_record
 from slackwater.protocol.keys import commit_topic, transaction_topic
 from slackwater.settings.model import KafkaSection, Settings
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_lab.database.statements import create_tables, current_lsn, write_first, write_last
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.programs import Product, Program, slackwater_command, write_run_settings
 from slackwater_lab.topics import read_to_end
 from slackwater_lab.watching import Visibility

@@ -25,7 +25,7 @@ import pytest
 from slackwater.dev import DevStack
 from slackwater.dev.server import LOOPBACK, free_port
 from slackwater_certify import Connections, Mode, certify, load_specification
-from slackwater_lab.database import current_lsn
+from slackwater_lab.database.statements import current_lsn
 from slackwater_lab.programs import Product
 from slackwater_lab.servers import ObjectStore
 from slackwater_lab.servers.spark_cluster import SECONDS, DriverMachine, SparkCluster, shipped_pythons

@@ -33,7 +33,8 @@ from slackwater_certify import (
 )
 from slackwater_certify.specification import ViewSpecification
 from slackwater_lab.chaos.process import ControlFolder
-from slackwater_lab.database import Writers, create_tables, write_first, write_last
+from slackwater_lab.database.statements import create_tables, write_first, write_last
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.programs import Product, Program, slackwater_command
 from slackwater_lab.workloads.workload import (
     BusinessTransaction,

@@ -18,7 +18,8 @@ from slackwater.dev import DevStack
 from slackwater.protocol import SystemClock, decode_commit_record
 from slackwater.protocol.keys import commit_topic, cut_log_topic
 from slackwater_certify import Connections, Mode, certify, load_specification
-from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_lab.database.statements import create_tables, current_lsn, write_first, write_last
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.programs import Product, Program, slackwater_command, write_run_settings
 from slackwater_lab.topics import read_to_end
 from slackwater_lab.watching import Visibility

@@ -32,7 +32,7 @@ from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.rows import ROW_SCHEMA
 from slackwater.protocol import Cut, SystemClock, format_position
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-from slackwater_lab.database import current_lsn
+from slackwater_lab.database.statements import current_lsn
 from slackwater_lab.debezium.recording import Recording, RowIdentity, follow
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product

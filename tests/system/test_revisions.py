@@ -27,7 +27,7 @@ from slackwater.client.topic_views import TopicReaders
 from slackwater.dev import DevStack
 from slackwater.protocol import KafkaSettings, decode_commit_record
 from slackwater.protocol.keys import commit_topic
-from slackwater_lab.database import current_lsn
+from slackwater_lab.database.statements import current_lsn
 from slackwater_lab.programs import Product, slackwater_command, write_run_settings
 from slackwater_lab.topics import read_to_end
 

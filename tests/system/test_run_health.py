@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import SystemClock
-from slackwater_lab.generator import TopicFiller
+from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.workload import repository_pipeline

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from slackwater.client import ChangeTopics, OutputTopics, TransactionalConsumer
 from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater.protocol.keys import cut_log_topic
-from slackwater_lab.generator import TopicFiller
+from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.secured_servers import WAYS, SecuredServers
 from slackwater_lab.topics import read_to_end

@@ -25,7 +25,8 @@ from slackwater.dev.processes import Launch, launch
 from slackwater.protocol import KafkaSettings, SystemClock, parse_position
 from slackwater.protocol.keys import data_topic, notification_topic
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-from slackwater_lab.database import Writers, create_tables, write_first
+from slackwater_lab.database.statements import create_tables, write_first
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.watching import Visibility
 from slackwater_lab.workloads import WORKLOADS
 

@@ -15,7 +15,8 @@ import pytest
 
 from slackwater.dev import DevStack
 from slackwater.protocol import SystemClock
-from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_lab.database.statements import create_tables, current_lsn, write_first, write_last
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS
 from slackwater_lab.demo.verdict import demo_specification, judge
 from slackwater_lab.programs import Product, slackwater_command, write_run_settings

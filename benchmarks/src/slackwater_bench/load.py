@@ -16,7 +16,7 @@ from slackwater_bench.arrivals import ARRIVALS
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.environment import Environment
 from slackwater_bench.scenario import RunContext
-from slackwater_lab.database import create_tables, write_first
+from slackwater_lab.database.statements import create_tables, write_first
 from slackwater_lab.errors import ProgramEndedError, RunFailedError, TestingError
 from slackwater_lab.watching import CommitWatcher
 from slackwater_lab.workloads import WORKLOADS

@@ -10,7 +10,7 @@ import pytest
 from slackwater.dev import DevStack
 from slackwater_bench.load import LoadOptions, locust_command, read_statistics
 from slackwater_bench.visibility import Board, Sample, serving
-from slackwater_lab.database import create_tables, write_first
+from slackwater_lab.database.statements import create_tables, write_first
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.workloads import WORKLOADS
 

@@ -11,7 +11,7 @@ from slackwater_bench.environment import Environment
 from slackwater_bench.peers.registry import install, peers_named
 from slackwater_bench.peers.runs import Patience, WatchedTopic, judge, specification_of, started
 from slackwater_bench.scenario import RunContext
-from slackwater_lab.generator import HoldBack, TopicFiller
+from slackwater_lab.generator.fill import HoldBack, TopicFiller
 from slackwater_lab.workloads.orders import OrdersWorkload
 
 pytestmark = pytest.mark.integration

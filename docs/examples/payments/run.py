@@ -17,7 +17,7 @@ import psycopg
 
 from slackwater.dev import DevStack, DevStackSettings
 from slackwater_certify import Connections, Mode, certify, load_specification, report
-from slackwater_lab.database import write_last
+from slackwater_lab.database.statements import write_last
 from slackwater_lab.programs import Product
 from slackwater_lab.topics import read_to_end
 from slackwater_lab.watching import Visibility

@@ -31,7 +31,7 @@ from slackwater_certify import (
     watch_output,
 )
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.generator import TopicFiller
+from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.programs import Program
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.workload import Workload

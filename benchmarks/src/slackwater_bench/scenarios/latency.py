@@ -15,7 +15,8 @@ from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.scenarios.throughput import barrier_options
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import LoggedBatch, batch_parts, cpu_between, cpu_use, logged_batches
-from slackwater_lab.database import Writers, create_tables, write_first
+from slackwater_lab.database.statements import create_tables, write_first
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.watching import CommitWatcher, SeenCommit, SeenCut, read_cuts, read_ends
 from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.workload import Workload

@@ -28,11 +28,12 @@ from slackwater_lab.chaos.schedule import (
     text,
 )
 from slackwater_lab.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
-from slackwater_lab.differential import Differential
+from slackwater_lab.differential.subject import Differential
 from slackwater_lab.errors import RunFailedError, TestingError
 from slackwater_lab.seeds import CaseT, CheckResult, Plan, ResultT, Subject, Tally, explain, run
-from slackwater_lab.simulator import Reduction, Simulator
-from slackwater_lab.strange import StrangeRun, Verdict
+from slackwater_lab.simulator.scenario import Reduction
+from slackwater_lab.simulator.simulation import Simulator
+from slackwater_lab.strange.run import StrangeRun, Verdict
 from slackwater_lab.workloads import WORKLOADS
 
 _SIMULATE = """\

@@ -13,8 +13,8 @@ from slackwater.kafka.reader import TopicReader, list_offsets
 from slackwater.kafka.retry import KafkaRetry, create_topics, reason_of
 from slackwater.protocol import Clock, SystemClock
 from slackwater.protocol.keys import cut_log_topic
-from slackwater_lab.debezium import RUN_HEADER
 from slackwater_lab.debezium.recording import RecordedRecord, Recording, Spot
+from slackwater_lab.debezium.records import RUN_HEADER
 from slackwater_lab.errors import RunFailedError
 
 _log = logging.getLogger(__name__)

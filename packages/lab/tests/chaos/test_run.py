@@ -13,7 +13,7 @@ from slackwater_lab.chaos.disturber import Disturber
 from slackwater_lab.chaos.run import ChaosRun
 from slackwater_lab.chaos.schedule import Round, ScheduledFault
 from slackwater_lab.chaos.system import EXECUTORS, System
-from slackwater_lab.database import WriterCounts
+from slackwater_lab.database.writers import WriterCounts
 from slackwater_lab.errors import NothingToDisturbError, RunFailedError
 
 

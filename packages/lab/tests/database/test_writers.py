@@ -12,9 +12,8 @@ from psycopg import sql
 
 from slackwater.dev import DevStack
 from slackwater.protocol import SystemClock
-from slackwater_lab.database import WriterCounts, Writers, create_tables, write_first
-from slackwater_lab.database.statements import send
-from slackwater_lab.database.writers import is_committed
+from slackwater_lab.database.statements import create_tables, send, write_first
+from slackwater_lab.database.writers import WriterCounts, Writers, is_committed
 from slackwater_lab.generator.debezium_records import ConnectorIdentity
 from slackwater_lab.generator.share import Share
 from slackwater_lab.workloads.huge import HugeWorkload, MixedWorkload

@@ -26,7 +26,8 @@ from slackwater.protocol.keys import HEADER_COMMIT_LSN, commit_topic, data_topic
 from slackwater_certify import Certificate
 from slackwater_certify.history import CommittedTransaction, History, RowChange
 from slackwater_certify.view import load_view
-from slackwater_lab.database import Writers, create_tables, write_first
+from slackwater_lab.database.statements import create_tables, write_first
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
 from slackwater_lab.demo.run import TABLES
 from slackwater_lab.demo.verdict import broken_orders, count_orders, demo_specification, judge

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slackwater_certify import Certificate, Delays, Mode
-from slackwater_lab.database import WriterCounts
+from slackwater_lab.database.writers import WriterCounts
 from slackwater_lab.demo.consumer import Consumed, ConsumerReport
 from slackwater_lab.demo.verdict import DemoReport
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from slackwater_lab.differential import Batch, Case, check
+from slackwater_lab.differential.case import Batch, Case
+from slackwater_lab.differential.check import check
 from slackwater_lab.differential.engines import JudgedEngine, make_plan
 from slackwater_lab.differential.history import (
     Delete,

@@ -13,8 +13,7 @@ from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import Cut, KafkaSettings, Servers, SystemClock
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.generator import Filled, HoldBack, TopicFiller
-from slackwater_lab.generator.fill import TopicOutput, kafka_partition
+from slackwater_lab.generator.fill import Filled, HoldBack, TopicFiller, TopicOutput, kafka_partition
 from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.huge import HugeWorkload
 from slackwater_lab.workloads.orders import OrdersWorkload

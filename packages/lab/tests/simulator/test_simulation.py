@@ -1,15 +1,10 @@
 import pytest
 
 from slackwater_lab.seeds import CRASHED, Plan, first_failure, run, smallest
-from slackwater_lab.simulator import (
-    FAULTS,
-    Feature,
-    Reduction,
-    Simulator,
-    ViolationError,
-    generate,
-    simulate,
-)
+from slackwater_lab.simulator.faults import FAULTS
+from slackwater_lab.simulator.oracle import ViolationError
+from slackwater_lab.simulator.scenario import Feature, Reduction, generate
+from slackwater_lab.simulator.simulation import Simulator, simulate
 
 SEEDS = 500
 SOON = 300

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_lab.strange import StrangeRun, Verdict
+from slackwater_lab.strange.run import StrangeRun, Verdict
 from slackwater_lab.strange.schema import TYPES, make_case
 
 UNSEEN = (15, 59)

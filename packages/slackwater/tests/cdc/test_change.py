@@ -10,7 +10,7 @@ import pytest
 from slackwater.cdc import Change, UndecodableRecordError, decode_change
 from slackwater.cdc.errors import missing_transaction
 from slackwater.protocol import ConfigError, SlackwaterError
-from slackwater_lab.debezium import change_value, snapshot_value
+from slackwater_lab.debezium.records import change_value, snapshot_value
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slackwater.cdc import Frontier, Partition
 from slackwater.cdc.partition import BadRow, OtherRow, RowColumns, parse_rows
-from slackwater_lab.debezium import begin_value, change_value, end_value, snapshot_value
+from slackwater_lab.debezium.records import begin_value, change_value, end_value, snapshot_value
 
 TABLES = ("s.a", "s.b")
 

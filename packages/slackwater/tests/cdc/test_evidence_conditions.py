@@ -7,8 +7,8 @@ import pytest
 from slackwater.cdc import completeness
 from slackwater.cdc.partition import parse_rows
 from slackwater.protocol import Evidence
-from slackwater_lab.debezium import begin_value, change_value, end_value
 from slackwater_lab.debezium.fed_source import FedSource, end, row, xids
+from slackwater_lab.debezium.records import begin_value, change_value, end_value
 
 
 @pytest.fixture

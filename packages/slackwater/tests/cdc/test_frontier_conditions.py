@@ -8,8 +8,8 @@ import pytest
 from slackwater.cdc import Frontier, commits
 from slackwater.cdc.commits import DoneTransactions
 from slackwater.protocol import CommittedTransaction, Evidence
-from slackwater_lab.debezium import begin_value, snapshot_notifications
 from slackwater_lab.debezium.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
+from slackwater_lab.debezium.records import begin_value, snapshot_notifications
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from slackwater.cdc import Frontier
 from slackwater.protocol import Evidence, Marker, SourceTopics
-from slackwater_lab.debezium import begin_value, incremental_value
 from slackwater_lab.debezium.fed_source import FedSource, end, row, snapshot_row, xids
+from slackwater_lab.debezium.records import begin_value, incremental_value
 
 A, B = "s.inv.a", "s.inv.b"
 

@@ -7,7 +7,8 @@ import pytest
 
 from slackwater.cdc import MAX_TRANSACTIONS_PER_CUT, Frontier
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
-from slackwater_lab.debezium import (
+from slackwater_lab.debezium.fed_source import FedSource, end, row
+from slackwater_lab.debezium.records import (
     begin_value,
     end_value,
     notification_value,
@@ -15,7 +16,6 @@ from slackwater_lab.debezium import (
     snapshot_value,
     transaction_values,
 )
-from slackwater_lab.debezium.fed_source import FedSource, end, row
 
 A, B = "s.inv.a", "s.inv.b"
 

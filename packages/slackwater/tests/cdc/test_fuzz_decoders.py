@@ -22,7 +22,7 @@ from slackwater.cdc.avro import AvroToJson
 from slackwater.cdc.envelope import decode_notification, decode_transaction
 from slackwater.cdc.partition import parse_rows
 from slackwater.protocol import SlackwaterError, decode_cut, encode_cut
-from slackwater_lab.debezium import change_value, end_value
+from slackwater_lab.debezium.records import change_value, end_value
 
 RECORDINGS = Path(__file__).parent / "recordings"
 EXAMPLES = int(os.environ.get("FUZZ") or 240)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from slackwater.protocol import OpenTransaction
-from slackwater_lab.debezium import change_value, notification_value, snapshot_notifications
 from slackwater_lab.debezium.fed_source import SECOND, FedSource, end, snapshot_row
+from slackwater_lab.debezium.records import change_value, notification_value, snapshot_notifications
 
 
 @pytest.fixture

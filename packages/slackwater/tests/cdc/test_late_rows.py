@@ -1,7 +1,7 @@
 """Rows of snapshots that wait for commits, or are shown between them."""
 
-from slackwater_lab.debezium import snapshot_notifications
 from slackwater_lab.debezium.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
+from slackwater_lab.debezium.records import snapshot_notifications
 
 A = "s.inv.a"
 

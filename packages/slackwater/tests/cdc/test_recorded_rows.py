@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from slackwater.protocol.keys import notification_topic, transaction_topic
-from slackwater_lab.debezium import RUN_HEADER, partition_of
 from slackwater_lab.debezium.recording import RecordedRecord, Recording, Spot, follow
+from slackwater_lab.debezium.records import RUN_HEADER, partition_of
 
 RECORDINGS = Path(__file__).parent / "recordings"
 NAMES = [

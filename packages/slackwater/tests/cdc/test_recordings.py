@@ -12,7 +12,7 @@ import pytest
 from slackwater.cdc import Frontier
 from slackwater.protocol import SNAPSHOT_XID, Cut, OpenTransaction
 from slackwater.protocol.keys import notification_topic, transaction_topic
-from slackwater_lab.debezium import partition_of
+from slackwater_lab.debezium.records import partition_of
 
 RECORDINGS = Path(__file__).parent / "recordings"
 Spot = tuple[str, int]

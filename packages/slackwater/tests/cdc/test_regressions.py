@@ -3,8 +3,8 @@
 import pytest
 
 from slackwater.protocol import Cut
-from slackwater_lab.debezium import notification_value, snapshot_notifications
 from slackwater_lab.debezium.fed_source import SECOND, FedSource, end, row, snapshot_row
+from slackwater_lab.debezium.records import notification_value, snapshot_notifications
 
 
 def test_commits_below_a_snapshot_after_commits_do_not_pass() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from slackwater.cdc.initial_snapshot import Announcements, InitialSnapshot
 from slackwater.protocol import SNAPSHOT_XID, Cut
-from slackwater_lab.debezium import notification_value, partition_of
 from slackwater_lab.debezium.fed_source import FedSource, snapshot_row
+from slackwater_lab.debezium.records import notification_value, partition_of
 
 TABLES = "ab"
 NOTIFICATIONS = "notifications"

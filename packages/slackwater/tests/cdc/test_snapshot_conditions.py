@@ -6,8 +6,8 @@ import pytest
 
 from slackwater.cdc import frontier, initial_snapshot
 from slackwater.protocol import SNAPSHOT_XID
-from slackwater_lab.debezium import begin_value, notification_value, snapshot_notifications
 from slackwater_lab.debezium.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
+from slackwater_lab.debezium.records import begin_value, notification_value, snapshot_notifications
 
 
 @pytest.fixture

@@ -6,8 +6,13 @@ import pytest
 
 from slackwater.cdc.initial_snapshot import ALL_TABLES
 from slackwater.protocol import Cut
-from slackwater_lab.debezium import begin_value, incremental_value, notification_value, snapshot_notifications
 from slackwater_lab.debezium.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row
+from slackwater_lab.debezium.records import (
+    begin_value,
+    incremental_value,
+    notification_value,
+    snapshot_notifications,
+)
 
 A, B = "s.inv.a", "s.inv.b"
 NONE: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ from slackwater.cuts import FrontierState
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
 from slackwater.protocol import KafkaSettings, SourceTopics, SystemClock, format_position
 from slackwater.protocol.metrics import SIDECAR_METRICS
-from slackwater_lab.debezium import transaction_values
+from slackwater_lab.debezium.records import transaction_values
 from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_lab.programs import Program, slackwater_command
 from slackwater_lab.workloads.workload import repository_pipeline

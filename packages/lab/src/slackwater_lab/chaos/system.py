@@ -27,7 +27,8 @@ from slackwater_lab.chaos.consumers import Consumers
 from slackwater_lab.chaos.disk import make_disk
 from slackwater_lab.chaos.output import make_output
 from slackwater_lab.chaos.process import ControlFolder
-from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_lab.database.statements import create_tables, current_lsn, write_first, write_last
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Program, stated_connector, write_run_settings
 from slackwater_lab.servers.proxy import TcpProxy

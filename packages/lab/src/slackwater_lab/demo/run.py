@@ -28,7 +28,8 @@ from slackwater.pipeline import load_pipeline
 from slackwater.protocol import Clock, InputError, KafkaSettings, SlackwaterError, epoch_ms, format_position
 from slackwater.protocol.keys import data_topic
 from slackwater.settings.model import KafkaSection, Settings
-from slackwater_lab.database import Writers, create_tables, write_first, write_last
+from slackwater_lab.database.statements import create_tables, write_first, write_last
+from slackwater_lab.database.writers import Writers
 from slackwater_lab.demo.consumer import ConsumerReport
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, NaiveReader
 from slackwater_lab.demo.verdict import DemoReport, count_orders, demo_specification, judge

@@ -19,7 +19,7 @@ from slackwater_certify import (
     load_specification,
     read_records,
 )
-from slackwater_lab.database import WriterCounts
+from slackwater_lab.database.writers import WriterCounts
 from slackwater_lab.demo.consumer import ConsumerReport
 from slackwater_lab.errors import RunFailedError
 

@@ -31,7 +31,7 @@ from slackwater.protocol import (
     encode_progress_record,
 )
 from slackwater.protocol.keys import commit_topic, cut_log_topic, data_topic, progress_topic
-from slackwater_lab.debezium import change_value, incremental_value, snapshot_value
+from slackwater_lab.debezium.records import change_value, incremental_value, snapshot_value
 from slackwater_lab.fakes.broker import MemoryBroker
 
 COMMIT_MS = 1_795_206_861_000

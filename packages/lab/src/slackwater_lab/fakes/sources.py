@@ -28,9 +28,9 @@ from slackwater.protocol import (
     PublishedCut,
     SystemClock,
 )
-from slackwater_lab.debezium import (
+from slackwater_lab.debezium.oracle import Oracle
+from slackwater_lab.debezium.records import (
     RUN_HEADER,
-    Oracle,
     partition_of,
     snapshot_notifications,
     transaction_values,

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.protocol import Clock, SystemClock
 from slackwater.protocol.keys import notification_topic
-from slackwater_lab.debezium import snapshot_notifications
+from slackwater_lab.debezium.records import snapshot_notifications
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.debezium_records import ConnectorIdentity, Headers
 from slackwater_lab.generator.share import TRANSACTIONS, Share

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from slackwater.protocol.keys import data_topic, notification_topic, transaction_topic
-from slackwater_lab.debezium import (
+from slackwater_lab.debezium.records import (
     begin_value,
     blocking_value,
     change_value,

@@ -36,7 +36,7 @@ from slackwater.protocol import (
     SlackwaterError,
 )
 from slackwater.protocol.keys import data_topic
-from slackwater_lab.debezium import partition_of
+from slackwater_lab.debezium.records import partition_of
 from slackwater_lab.simulator.avro import ADDRESS
 from slackwater_lab.simulator.connector import key_bytes, row_of
 from slackwater_lab.simulator.database import Row, State, apply_change

@@ -3,7 +3,3 @@
 Everything that is strange ends in one of two ways: the views equal PostgreSQL, or something is refused by
 name.
 """
-
-from slackwater_lab.strange.run import StrangeRun, Verdict
-
-__all__ = ["StrangeRun", "Verdict"]

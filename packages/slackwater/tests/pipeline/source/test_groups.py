@@ -20,7 +20,7 @@ from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.position import Position, TopicPosition
 from slackwater.pipeline.source.segments import Segments
 from slackwater.protocol import AheadMarkers, CommittedTransaction, Cut, Marker
-from slackwater_lab.debezium import change_value, snapshot_value
+from slackwater_lab.debezium.records import change_value, snapshot_value
 from slackwater_lab.fakes.memory import InMemoryCutLog
 
 TABLES = ("s.a", "s.b")
