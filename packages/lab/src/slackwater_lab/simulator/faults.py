@@ -1,6 +1,6 @@
 """Planted faults: rules taken out, to see that the simulator notices."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +43,13 @@ def _fault(
     return PlantedFault(rule, replaced(owner, attribute, wrong), only, first_seed)
 
 
+def _gives(value: object) -> Callable[[Any], Replacement]:
+    return lambda _: lambda *_: value
+
+
+_always, _never, _nothing = _gives(True), _gives(False), _gives(None)
+
+
 def _counts_summed(right: Replacement) -> Replacement:
     def again(self: Any, *arguments: Any) -> None:
         right(self, *arguments)
@@ -57,17 +64,6 @@ def _lower_end_believed(right: Replacement) -> Replacement:
         return all(transaction.received(table) >= count for table, count in counts.items())
 
     return is_complete
-
-
-def _always(right: object) -> Replacement:
-    return lambda *_: True
-
-
-def _one_partition_left_out(right: Replacement) -> Replacement:
-    def is_overtaken(self: Any, transaction: Any, partitions: Sequence[Any]) -> bool:
-        return bool(right(self, transaction, partitions[1:] or partitions))
-
-    return is_overtaken
 
 
 def _old_end_accepted(right: Replacement) -> Replacement:
@@ -108,18 +104,6 @@ class _AnyXid(dict[int, int]):
         return super().get(xid, max(self.values(), default=default))
 
 
-def _table_not_applied(right: Replacement) -> Replacement:
-    return lambda self: _AnyXid(right(self))
-
-
-def _never(right: object) -> Replacement:
-    return lambda *_: False
-
-
-def _ends_at_position(right: object) -> Replacement:
-    return lambda partition: partition.position
-
-
 def _repeats_not_named(right: Replacement) -> Replacement:
     def close(self: Any, transaction: Any, commit_lsn: int) -> None:
         named = set(self.repeated)
@@ -140,10 +124,6 @@ def _given_up_first(right: object) -> Replacement:
     return drop
 
 
-def _end_is_enough(right: object) -> Replacement:
-    return lambda transaction: transaction.end is not None
-
-
 def _overtaken_in_one(right: Replacement) -> Replacement:
     def answer(self: Any, ends: Any) -> None:
         right(self, ends)
@@ -152,34 +132,6 @@ def _overtaken_in_one(right: Replacement) -> Replacement:
             self._overtaken_to[table] = found[-1]
 
     return answer
-
-
-def _nothing_known_before(right: Replacement) -> Replacement:
-    return lambda *arguments: replace(right(*arguments), read_from=None)
-
-
-def _no_window(right: object) -> Replacement:
-    return lambda span, window, end: span
-
-
-def _read_on_at_the_end(right: Replacement) -> Replacement:
-    def moved(*arguments: Any) -> Any:
-        position = right(*arguments)
-        return replace(position, start=position.read_to)
-
-    return moved
-
-
-def _lsn_of_groups(right: object) -> property:
-    return property(lambda offset: min(offset.lsns, default=0))
-
-
-def _no_stops(right: object) -> property:
-    return property(lambda segments: frozenset())
-
-
-def _nothing(right: object) -> Replacement:
-    return lambda *_: None
 
 
 _CRASHES = ("crashes", "renumbered", "stalls")
@@ -203,7 +155,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "a transaction counts as overtaken with one partition left out",
         Completeness,
         "_is_overtaken",
-        _one_partition_left_out,
+        lambda right: lambda self, transaction, found: right(self, transaction, found[1:] or found),
         ("renumbered",),
         first_seed=130,
     ),
@@ -222,7 +174,11 @@ FAULTS: Mapping[str, PlantedFault] = {
         _CRASHES,
     ),
     "end-is-enough": _fault(
-        "END is enough, whatever it counts", completeness, "counts_are_complete", _end_is_enough, ("stalls",)
+        "END is enough, whatever it counts",
+        completeness,
+        "counts_are_complete",
+        lambda _: lambda transaction: transaction.end is not None,
+        ("stalls",),
     ),
     "overtaken-in-one": _fault(
         "evidence `overtaken` is content with one partition",
@@ -297,7 +253,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "a batch holds late rows and a snapshot with the same LSN",
         Segments,
         "stops",
-        _no_stops,
+        lambda _: property(lambda segments: frozenset()),
         ("blocking", "snapshot", "reader-crashes"),
         first_seed=180,
     ),
@@ -319,7 +275,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "a sidecar of a new timeline reads what precedes it",
         resuming,
         "_beginning",
-        _nothing_known_before,
+        lambda right: lambda *arguments: replace(right(*arguments), read_from=None),
         ("timelines",),
     ),
     "regressions-passed": _fault(
@@ -398,7 +354,11 @@ FAULTS: Mapping[str, PlantedFault] = {
         ("avro",),
     ),
     "groups-take-all": _fault(
-        "a group takes commits beyond its own LSNs", planner, "_group_span", _no_window, ("aggregate",)
+        "a group takes commits beyond its own LSNs",
+        planner,
+        "_group_span",
+        lambda _: lambda span, window, end: span,
+        ("aggregate",),
     ),
     "groups-do-not-wait": _fault(
         "a group goes as far as the fastest of its partitions",
@@ -414,14 +374,14 @@ FAULTS: Mapping[str, PlantedFault] = {
         "a commit record says that what no cut has passed is reached, too",
         Position,
         "lsn",
-        _lsn_of_groups,
+        lambda _: property(lambda offset: min(offset.lsns, default=0)),
         ("aggregate", "lost"),
     ),
     "groups-leave-out": _fault(
         "a group continues where it stopped reading, not where a marker says",
         markers,
         "move_position",
-        _read_on_at_the_end,
+        lambda right: lambda *arguments: replace(found := right(*arguments), start=found.read_to),
         ("aggregate",),
     ),
     "old-end-accepted": _fault(
@@ -445,7 +405,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "end offsets of cuts are where reading is",
         PartitionQueue,
         "end_offset",
-        _ends_at_position,
+        lambda _: lambda partition: partition.position,
         ("stalls",),
     ),
     "repeats-not-named": _fault(
@@ -480,7 +440,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "a reader takes rows of unknown transactions",
         TransactionTable,
         "by_xid",
-        _table_not_applied,
+        lambda right: lambda self: _AnyXid(right(self)),
         ("crashes", "tail"),
     ),
     "doubles-kept": _fault(
