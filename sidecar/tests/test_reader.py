@@ -16,7 +16,7 @@ from slackwater.cdc import Frontier
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import ConfigError, InputError, KafkaSettings, Servers, SourceTopics
 from slackwater.protocol.keys import data_topic
-from slackwater_lab.debezium.oracle import Oracle
+from slackwater_lab.debezium.recording import Oracle
 from slackwater_lab.debezium.records import RUN_HEADER, transaction_values
 from slackwater_sidecar import SidecarSettings, SidecarUnavailableError
 from slackwater_sidecar.reader import SourceReader, admin_config, data_topics

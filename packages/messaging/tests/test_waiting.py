@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import ConfigError, KafkaSettings, StateError
 from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
-from slackwater_lab.messaging.receiving.crash import SOON
+from slackwater_lab.messaging.receiving.world import SOON
 from slackwater_lab.probes import At
 from slackwater_lab.topics import make_topics, read_to_end
 from slackwater_messaging import CapturedOutbox, CaptureRelay, Message, MessageId, SenderSettings, SendStep

@@ -13,10 +13,9 @@ from typing import Final
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_bench.messaging.servers import Servers, running_servers
 from slackwater_bench.scenario import Parameters, RunContext
-from slackwater_lab.messaging.receiving import crash as receiving
-from slackwater_lab.messaging.receiving.crash import receive_through_deaths
+from slackwater_lab.messaging.receiving import world as receiving
 from slackwater_lab.messaging.receiving.member import Twin, Way
-from slackwater_lab.messaging.receiving.world import ReceiveVerdict
+from slackwater_lab.messaging.receiving.world import ReceiveVerdict, receive_through_deaths
 from slackwater_lab.messaging.sending import crash as sending
 from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover, measure_losses, new_order
 from slackwater_lab.messaging.sending.service import MESSAGES, SendVerdict

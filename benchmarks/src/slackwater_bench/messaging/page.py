@@ -7,7 +7,7 @@ from typing import Final
 from slackwater_bench.messaging.crashes import AT_RANDOM, RECEIVING, SENDING, Cell, Facts
 from slackwater_bench.scenario import PointSummary
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.messaging.receiving.crash import Fault as ReceiveFault
+from slackwater_lab.messaging.receiving.world import Fault as ReceiveFault
 from slackwater_lab.messaging.sending.crash import Fault as SendFault
 from slackwater_lab.messaging.sending.service import BUSINESS
 from slackwater_messaging import SendStep

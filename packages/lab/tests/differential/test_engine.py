@@ -4,7 +4,7 @@ import pytest
 
 from slackwater_lab.differential.case import NOT_QUERIES, Feature
 from slackwater_lab.differential.check import Verdict
-from slackwater_lab.differential.faults import FAULTS
+from slackwater_lab.differential.engines import FAULTS
 from slackwater_lab.differential.subject import Differential
 from slackwater_lab.seeds import Plan, first_failure, run
 

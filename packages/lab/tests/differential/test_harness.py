@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from slackwater_lab.differential.case import Batch, Case, Feature
-from slackwater_lab.differential.check import Checked, check
+from slackwater_lab.differential.check import Checked, Reference, Rows, check
 from slackwater_lab.differential.engines import ChangedDocument, Event, MakeEngine
 from slackwater_lab.differential.history import DrawnColumn, DrawnCommit, DrawnTable, Row, rows_of
-from slackwater_lab.differential.reference import Reference, Rows
 from slackwater_lab.differential.sql_types import Value
 from slackwater_lab.differential.subject import Differential
 from slackwater_lab.seeds import shrink

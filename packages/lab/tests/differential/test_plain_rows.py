@@ -11,8 +11,8 @@ import pytest
 from slackwater.api import Pipeline, ViewTest
 from slackwater.sql.errors import SqlTextError
 from slackwater_lab.differential.case import NOT_QUERIES, Case, Feature
+from slackwater_lab.differential.check import Reference, of_document
 from slackwater_lab.differential.history import DrawnTable, Row, RowChange, play, schema_ddl
-from slackwater_lab.differential.reference import Reference, of_document
 from slackwater_lab.differential.sql_types import Value
 from slackwater_lab.differential.subject import Differential
 

@@ -3,15 +3,16 @@
 import pytest
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater_lab.messaging.receiving.crash import (
+from slackwater_lab.messaging.receiving.member import Twin, Way
+from slackwater_lab.messaging.receiving.world import (
     ITEMS,
+    RIGHT,
     ReceivePoint,
     Servers,
+    World,
     steps_of,
     suffer_and_finish,
 )
-from slackwater_lab.messaging.receiving.member import Twin, Way
-from slackwater_lab.messaging.receiving.world import RIGHT, World
 from slackwater_messaging.receiving import ReceiverStep
 
 pytestmark = pytest.mark.integration

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater_lab.messaging.receiving.crash import SOON, Servers, receive_through_deaths
 from slackwater_lab.messaging.receiving.member import Twin, Way
-from slackwater_lab.messaging.receiving.world import RIGHT
+from slackwater_lab.messaging.receiving.world import RIGHT, SOON, Servers, receive_through_deaths
 
 pytestmark = pytest.mark.integration
 KILLS = 40

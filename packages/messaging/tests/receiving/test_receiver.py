@@ -14,17 +14,19 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.dev import KafkaBroker, PostgresServer, Server
 from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
-from slackwater_lab.messaging.receiving.crash import (
+from slackwater_lab.messaging.receiving.member import Effects, Twin, Way, make_inbox, processor, receiver
+from slackwater_lab.messaging.receiving.world import (
     IMPATIENT,
+    RIGHT,
     SOON,
     Fault,
     ReceivePoint,
     Servers,
+    World,
     receive_here,
+    stop,
     suffer_and_finish,
 )
-from slackwater_lab.messaging.receiving.member import Effects, Twin, Way, make_inbox, processor, receiver
-from slackwater_lab.messaging.receiving.world import RIGHT, World, stop
 from slackwater_messaging.receiving import (
     ProcessorStep,
     ReceivedMessage,

@@ -16,7 +16,7 @@ from slackwater.cdc.partition_queues import PartitionQueue
 from slackwater.cdc.transaction import Transaction
 from slackwater.protocol import CommittedTransaction, Cut
 from slackwater.protocol.keys import data_topic, transaction_topic
-from slackwater_lab.debezium.oracle import Oracle
+from slackwater_lab.debezium.recording import Oracle
 from slackwater_lab.debezium.records import begin_value, change_value, end_value, partition_of
 
 SOURCE = "s"

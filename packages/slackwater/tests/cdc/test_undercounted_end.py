@@ -12,8 +12,7 @@ import pytest
 
 from slackwater.cdc import completeness
 from slackwater.cdc.transaction import Transaction
-from slackwater_lab.debezium.oracle import Oracle
-from slackwater_lab.debezium.recording import Recording, follow
+from slackwater_lab.debezium.recording import Oracle, Recording, follow
 
 RECORDING = Path(__file__).parent / "recordings" / "undercounted_end.tsv.gz"
 READINGS = 60

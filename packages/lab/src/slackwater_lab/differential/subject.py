@@ -11,8 +11,7 @@ from typing import ClassVar, TypeVar
 
 from slackwater_lab.differential.case import Batch, Case, Choices, Feature
 from slackwater_lab.differential.check import Checked, batches_of, check
-from slackwater_lab.differential.engines import JudgedEngine, MakeEngine
-from slackwater_lab.differential.faults import FAULTS
+from slackwater_lab.differential.engines import FAULTS, JudgedEngine, MakeEngine
 from slackwater_lab.differential.history import (
     DrawnCommit,
     DrawnTable,

@@ -11,7 +11,7 @@ from slackwater.cuts import CutLogReplacedError, RecordsGoneError
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source.position import Position, TopicPosition
 from slackwater.protocol import BatchHeader, ConfigError, PassDecision, PublishedCut, TimelineDecision
-from slackwater_lab.planning import World
+from slackwater_lab.fakes.sources import World
 
 Published = Callable[..., PublishedCut]
 BEGINNING = Position(source="inv", timeline=1, scope=Scope.AGGREGATE)

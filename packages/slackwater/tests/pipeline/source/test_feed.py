@@ -11,7 +11,7 @@ from slackwater.engine.settings import Scope
 from slackwater.pipeline.source import feed as feeds
 from slackwater.pipeline.source.position import Position, TopicPosition
 from slackwater.protocol import PublishedCut, SkipDecision
-from slackwater_lab.planning import World
+from slackwater_lab.fakes.sources import World
 
 Published = Callable[..., PublishedCut]
 

@@ -13,7 +13,7 @@ from slackwater.engine.settings import Scope
 from slackwater.pipeline.source.planner import batch_header
 from slackwater.pipeline.source.position import GroupWindow, Position
 from slackwater.protocol import ConfigError, PublishedCut, TimelineDecision
-from slackwater_lab.planning import World
+from slackwater_lab.fakes.sources import World
 
 Published = Callable[..., PublishedCut]
 
