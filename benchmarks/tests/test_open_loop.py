@@ -51,7 +51,7 @@ def run(stalls: dict[int, float]) -> tuple[OpenLoop, SlowAppender]:
     appender = SlowAppender(clock, stalls)
     transactions = (ORDERS.changes_of(number) for number in range(20))
     loop = OpenLoop(appender, transactions, 100.0, clock)
-    loop.run()
+    loop._work()  # noqa: SLF001 - without its thread
     return loop, appender
 
 

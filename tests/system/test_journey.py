@@ -11,6 +11,7 @@ wheels whose runs begin a batch before the one that the output's progress names,
 """
 
 import json
+import math
 import random
 import shutil
 import threading
@@ -18,6 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -29,7 +33,6 @@ from slackwater_lab.database.statements import current_lsn
 from slackwater_lab.programs import Product
 from slackwater_lab.servers import ObjectStore
 from slackwater_lab.servers.spark_cluster import SECONDS, DriverMachine, SparkCluster, shipped_pythons
-from slackwater_lab.telemetry import Prometheus, prometheus_program
 
 # Its parts in CI: test_wheels.py, tests/chaos/test_faults.py (a killed run is started again),
 # packages/slackwater/tests/pipeline/test_s3a.py (a checkpoint in object storage),
@@ -50,6 +53,58 @@ schema = "schema.sql"
 sql = "views/revenue.sql"
 key = ["customer"]
 """
+
+
+_ASK_SECONDS = 60.0
+_SCRAPE = """\
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+  - job_name: slackwater
+    static_configs:
+      - targets: {targets}
+"""
+
+
+class Prometheus:
+    """A real one, which scrapes pages once a second, and is asked as Grafana asks it.
+
+    Args:
+        program: Where it is installed.
+        folder: Its data and log; created.
+        targets: ``HOST:PORT`` of each page; they need not answer yet.
+    """
+
+    def __init__(self, program: str, folder: Path, targets: Sequence[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._address = f"{LOOPBACK}:{free_port()}"
+        config = folder / "prometheus.yml"
+        config.write_text(_SCRAPE.format(targets=json.dumps(list(targets))))
+        self.command = (
+            program,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={self._address}",
+        )
+        """Starts it; it ends with SIGTERM."""
+
+    def answers(self, query: str) -> list[float]:
+        """Asks for the values that a query has now; none while Prometheus does not answer yet.
+
+        A quotient or a quantile of nothing is no value.
+
+        Raises:
+            ValueError: it refuses the query.
+        """
+        parameters = urlencode({"query": query})
+        try:
+            with urlopen(f"http://{self._address}/api/v1/query?{parameters}", timeout=_ASK_SECONDS) as page:
+                answer: dict[str, Any] = json.load(page)
+        except URLError as error:
+            if getattr(error, "code", None) is not None:
+                raise ValueError(f"{query}: {error}") from error
+            return []
+        values = [float(series["value"][1]) for series in answer["data"]["result"]]
+        return [value for value in values if not math.isnan(value)]
 
 
 class Cashier:
@@ -190,7 +245,7 @@ def test_a_pipeline_from_wheels_outlives_its_driver_s_machine_and_its_dashboards
 
 def start_prometheus(product: Product, journey: Journey) -> Prometheus | None:
     """Starts one that scrapes what the product serves, if this machine has it."""
-    installed = prometheus_program()
+    installed = shutil.which("prometheus")
     if installed is None:
         return None
     prometheus = Prometheus(installed, journey.folder / "prometheus", journey.pages)

@@ -8,7 +8,6 @@ from typing import Any
 
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.scenarios import (
-    consumer,
     control_plane,
     engine,
     latency,
@@ -44,7 +43,7 @@ _RUNS: Mapping[str, Callable[[Parameters, RunContext], Measured]] = {
     "sink-alone": probes.run_sink,
     "lake": probes.run_lake,
     "postgres-output": probes.run_postgres_output,
-    "consumer": consumer.run_consumer,
+    "consumer": probes.run_consumer,
     "many-pipelines": many_pipelines.run,
     "control-plane": control_plane.run,
     "messaging": messaging.run_messaging,

@@ -5,15 +5,12 @@ transactions of a given size, or over a given number of keys. After each whole o
 invariant of the orders pipeline: ``line_count`` and ``total`` agree with the lines.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Protocol
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.protocol import Clock, epoch_ms
 from slackwater.protocol.keys import data_topic, transaction_topic
@@ -27,6 +24,8 @@ from slackwater_lab.generator.debezium_records import (
     row_renderer,
     stamp,
 )
+from slackwater_lab.topics import make_topics
+from slackwater_lab.watching import Background
 
 ORDERS = "inventory.orders"
 LINES = "inventory.order_lines"
@@ -200,12 +199,9 @@ class TransactionAppender:
                 return
 
     def _create_topics(self, bootstrap: str, partitions: int, *, append_time: bool) -> None:
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        topics = [NewTopic(topic, partitions, 1) for topic in self._topics.values()]
-        config = {"message.timestamp.type": "LogAppendTime"} if append_time else {}
-        topics.append(NewTopic(self._transaction_topic, 1, 1, config=config))
-        for created in admin.create_topics(topics).values():
-            created.result(30)
+        make_topics(bootstrap, [*self._topics.values()], partitions)
+        config = {"message_timestamp_type": "LogAppendTime"} if append_time else {}
+        make_topics(bootstrap, [self._transaction_topic], 1, **config)
 
 
 class Appender(Protocol):
@@ -221,7 +217,7 @@ class Appender(Protocol):
         """Called once, at the end."""
 
 
-class OpenLoop:
+class OpenLoop(Background):
     """Appends transactions at intended times, whatever else happens, from a thread of its own.
 
     Transaction ``n`` is due at ``start + n / rate``. One that is late is appended as soon as possible and
@@ -241,6 +237,7 @@ class OpenLoop:
         per_second: float,
         clock: Clock,
     ) -> None:
+        super().__init__("open-loop")
         self.intended: list[tuple[int, float]] = []
         """Commit LSN and intended time, seconds of the monotonic clock, ascending."""
         self.latest_seconds = 0.0
@@ -249,20 +246,14 @@ class OpenLoop:
         self._transactions = transactions
         self._per_second = per_second
         self._clock = clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self.run, name="open-loop", daemon=True)
-
-    def start(self) -> None:
-        """The first transaction is due now."""
-        self._thread.start()
 
     def stop(self) -> None:
-        """Stops after the last acknowledgement."""
-        self._stop.set()
-        self._thread.join()
+        """Stops after the last acknowledgement; raises what ended it before."""
+        super().stop()
+        self.raise_failure()
 
-    def run(self) -> None:
-        """Appends until it is stopped or there are no more transactions; the thread runs this."""
+    def _work(self) -> None:
+        """Appends until it is stopped or there are no more transactions; the first is due now."""
         clock, pace = self._clock, Pace(self._per_second, self._clock)
         epoch_ms = 1000 * (clock.now().timestamp() - clock.monotonic())
         for changes in self._transactions:

@@ -23,6 +23,7 @@ from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.usage import MemoryWatch, cpu_seconds
 from slackwater_lab.errors import RunFailedError
+from slackwater_lab.watching import Background
 
 VIEWS: Final = 5
 """Of each pipeline."""
@@ -68,6 +69,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
             busy = _cpu_percent(bed, roots, seconds)
             for visitor in visitors:
                 visitor.stop()
+                visitor.raise_failure()
     times = {path: [ms for v in visitors if v.path == path for ms in v.times_ms] for path in PATHS}
     every = [ms for found in times.values() for ms in found]
     if any(visitor.failures for visitor in visitors) or not every:
@@ -203,22 +205,21 @@ def _reporting(bootstrap: str, told: list[PipelineRegistration], clock: Clock) -
         log.close()
 
 
-class _Visitor(threading.Thread):
+class _Visitor(Background):
     """Asks for one path once a second, as the page does; counts from the moment at which it meant to ask."""
 
     def __init__(self, address: str, path: str, clock: Clock) -> None:
-        super().__init__(daemon=True)
+        super().__init__(f"visitor of {path}")
         self.path = path
         self.times_ms: list[float] = []
         self.failures = 0
         self._address = address
         self._clock = clock
-        self._stop_event = threading.Event()
 
-    def run(self) -> None:
+    def _work(self) -> None:
         connection = HTTPConnection(self._address, timeout=START_SECONDS)
         due = self._clock.monotonic()
-        while not self._stop_event.wait(max(0.0, due - self._clock.monotonic())):
+        while not self._stop.wait(max(0.0, due - self._clock.monotonic())):
             connection.request("GET", self.path)
             answer = connection.getresponse()
             answer.read()
@@ -226,8 +227,3 @@ class _Visitor(threading.Thread):
             self.times_ms.append((self._clock.monotonic() - due) * 1000)
             due += POLL_SECONDS
         connection.close()
-
-    def stop(self) -> None:
-        """Ends it; its times are complete then."""
-        self._stop_event.set()
-        self.join()

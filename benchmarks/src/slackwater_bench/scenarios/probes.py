@@ -1,10 +1,12 @@
-"""Parts of the product alone, timed by probes: stages, sidecar, frontier, cuts, the sink."""
+"""Parts of the product alone, timed by probes: stages, sidecar, frontier, cuts, the sink, a consumer."""
 
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from slackwater.dev import PostgresServer
+from slackwater.protocol import Clock
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.catch_up import SEED
 from slackwater_bench.environment import run_probe
@@ -12,6 +14,7 @@ from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.scenarios import sidecar
 from slackwater_bench.scenarios.engine import CASES, SIZE, with_emit
+from slackwater_bench.traffic import SteadyOrders, TransactionAppender
 from slackwater_bench.usage import redis_counters
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.fill import TopicFiller
@@ -217,3 +220,46 @@ def run_postgres_output(parameters: Parameters, context: RunContext) -> Measured
             "commit_ms": summary(found["commit_ms"]),
         },
     )
+
+
+CONSUMED_ORDERS = 5_000
+CONSUMER_SECONDS = 600.0
+_CONSUMER_PROBE = "packages/slackwater/probes/client/consumer_speed.py"
+
+
+def run_consumer(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    kind, share = str(parameters["input"]), str(parameters["share"])
+    rows, records = int(parameters["rows"]), int(parameters["records"])
+    with Bed(context, kafka_heap="256m") as bed:
+        if kind == "changes":
+            _write_changes(bed, rows, records, context.clock)
+        context.say(f"reading {records:,} records")
+        found = run_probe(
+            context.environment,
+            _CONSUMER_PROBE,
+            bed.bootstrap,
+            kind,
+            share,
+            records,
+            rows,
+            seconds=CONSUMER_SECONDS,
+        )
+    return Measured(
+        round(found["records"] / found["cpu_seconds"]),
+        {
+            **{name: round(value, 2) for name, value in found.items()},
+            "records_per_second": round(found["records"] / found["seconds"]),
+            "librdkafka_share": round(found["librdkafka_cpu_seconds"] / found["cpu_seconds"], 2),
+        },
+    )
+
+
+def _write_changes(bed: Bed, rows: int, records: int, clock: Clock) -> None:
+    """Writes change events and has a sidecar publish the cuts."""
+    appender = TransactionAppender(bed.bootstrap, SOURCE, PARTITIONS)
+    transactions = SteadyOrders(CONSUMED_ORDERS).transactions(rows)
+    last_lsn = appender.append_all(islice(transactions, records // rows), clock)
+    bed.start_sidecar()
+    bed.wait_for_cut(last_lsn, CUTS_SECONDS)
+    bed.stop("sidecar")

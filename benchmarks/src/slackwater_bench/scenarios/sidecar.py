@@ -8,9 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from slackwater.cdc.envelope import End, decode_transaction
 from slackwater.protocol import Cut, encode_cut
-from slackwater.protocol.keys import transaction_topic
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Measured, Parameters, RunContext
@@ -18,7 +16,7 @@ from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import cpu_between, cpu_of, cpu_use
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.fill import TopicFiller
-from slackwater_lab.topics import read_to_end
+from slackwater_lab.watching import read_ends
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.transfers import TransfersWorkload
 from slackwater_lab.workloads.workload import Workload
@@ -128,7 +126,7 @@ def run_delay(parameters: Parameters, context: RunContext) -> Measured:
         cpu = cpu_between(used, cpu_use(bed.roles()))
         loop.stop()
         seen = _seen(watch, loop.intended[-1][0])
-        appended = [(lsn, at) for lsn, at in _append_times(bed.bootstrap) if at >= since_ms]
+        appended = [(lsn, at) for lsn, at in read_ends(bed.bootstrap, SOURCE).items() if at >= since_ms]
     found = summary(delays(appended, seen))
     return Measured(
         found["p99"],
@@ -148,17 +146,6 @@ def _seen(watch: "subprocess.Popen[str]", last_lsn: int) -> list[tuple[int, floa
         watch.kill()
         raise RunFailedError("the sidecar", f"no cut at {last_lsn} within {END_SECONDS:g} s") from None
     return [(lsn, at) for lsn, at in json.loads(output)]
-
-
-def _append_times(bootstrap: str) -> list[tuple[int, int]]:
-    """Commit LSN of every END and when the broker appended it (ms since the epoch)."""
-    found: list[tuple[int, int]] = []
-    for message in read_to_end(bootstrap, transaction_topic(SOURCE)):
-        value = message.value()
-        record = None if value is None else decode_transaction(value)
-        if isinstance(record, End):
-            found.append((record.commit_lsn, message.timestamp()[1]))
-    return found
 
 
 def delays(appended: Sequence[tuple[int, int]], seen: Sequence[tuple[int, float]]) -> list[float]:

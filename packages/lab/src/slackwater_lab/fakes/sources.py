@@ -1,4 +1,4 @@
-"""Offers tests a source without database and connector, logs and stores that fail, and a planner over them."""
+"""Offers tests a source without database and connector, logs and stores that fail, and their planner."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence

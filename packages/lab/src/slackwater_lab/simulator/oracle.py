@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slackwater.protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut, Marker
-from slackwater_lab.simulator.database import Change
+from slackwater_lab.simulator.connector import Change
 from slackwater_lab.simulator.kafka import Key
 
 Ends = Mapping[str, Sequence[int]]

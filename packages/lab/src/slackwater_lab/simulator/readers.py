@@ -38,8 +38,7 @@ from slackwater.protocol import (
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.debezium.records import partition_of
 from slackwater_lab.simulator.avro import ADDRESS
-from slackwater_lab.simulator.connector import key_bytes, row_of
-from slackwater_lab.simulator.database import Row, State, apply_change
+from slackwater_lab.simulator.connector import Row, State, apply_change, key_bytes, row_of
 from slackwater_lab.simulator.kafka import NOT_AT_ALL, Key, SimulatedConsumer
 from slackwater_lab.simulator.oracle import Expected, ViolationError
 from slackwater_lab.simulator.scenario import SOURCE, Feature

@@ -23,12 +23,16 @@ from slackwater_lab.simulator.avro import AvroConverter
 from slackwater_lab.simulator.connector import (
     NOTIFICATIONS,
     TRANSACTIONS,
+    Change,
     Connector,
+    Database,
     Place,
     Restart,
+    Row,
+    SimulatedCommit,
     SnapshotRows,
+    State,
 )
-from slackwater_lab.simulator.database import Change, Database, Row, SimulatedCommit, State
 from slackwater_lab.simulator.kafka import Broker, PlainProducer, SentRecord, TransactionalProducer
 from slackwater_lab.simulator.oracle import Expected, Oracle, ViolationError
 from slackwater_lab.simulator.scenario import SOURCE, Feature, Restore, Scenario
