@@ -124,7 +124,6 @@ class CatchUp:
     """Further options of ``slackwater run``."""
     sidecar_options: tuple[str, ...] = ()
     """Further options of ``slackwater sidecar``."""
-    kafka_heap: str = "128m"
     adapt: Callable[[Path, Path], Path] | None = None
     """Makes another pipeline of it in a folder; None: it runs as it is."""
     is_published_first: bool = False
@@ -146,7 +145,7 @@ def measure_catch_up(plan: CatchUp, make_backlog: Callable[[str], Backlog], cont
     Raises:
         TestingError: a process ended, or the output did not arrive in time.
     """
-    with on_cores(plan.cores), Bed(context, partitions=plan.partitions, kafka_heap=plan.kafka_heap) as bed:
+    with on_cores(plan.cores), Bed(context, partitions=plan.partitions) as bed:
         if plan.adapt is not None:
             plan = replace(plan, pipeline=plan.adapt(plan.pipeline, bed.folder / "pipelines"))
         backlog = make_backlog(bed.bootstrap)

@@ -128,14 +128,14 @@ class Servers:
         """Address of the broker's proxy."""
         return self.stack.kafka.bootstrap_over(_ROUTE)
 
-    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = _START_SECONDS) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Waits for something.
 
         Raises:
             RunFailedError: It does not come in time.
         """
-        if not wait_until(condition, seconds, clock=self.context.clock):
-            raise RunFailedError(what, f"did not come within {seconds:g} s")
+        if not wait_until(condition, _START_SECONDS, clock=self.context.clock):
+            raise RunFailedError(what, f"did not come within {_START_SECONDS:g} s")
 
     def measure_idle(self, seconds: float) -> dict[str, float]:
         """Measures what the database has to do while nothing is sent: counted clients, and its processor."""

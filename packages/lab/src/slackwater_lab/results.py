@@ -81,11 +81,11 @@ def machine() -> dict[str, object]:
     }
 
 
-def _code_state(root: Path = REPOSITORY) -> tuple[str, bool]:
+def _code_state() -> tuple[str, bool]:
     """The commit and whether measured code differs from it; ``("unknown", True)`` outside of git."""
     try:
-        commit = _git(root, "rev-parse", "--short=12", "HEAD").strip()
-        return commit, bool(_git(root, "status", "--porcelain", "--", *_MEASURED_PATHS).strip())
+        commit = _git("rev-parse", "--short=12", "HEAD").strip()
+        return commit, bool(_git("status", "--porcelain", "--", *_MEASURED_PATHS).strip())
     except (OSError, subprocess.CalledProcessError):
         return "unknown", True
 
@@ -116,6 +116,6 @@ def _parse(path: Path, number: int, line: str) -> Result:
         raise RunFailedError(f"{path}, line {number}", f"{error}; {expected}") from error
 
 
-def _git(root: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(root), *arguments]
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(REPOSITORY), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

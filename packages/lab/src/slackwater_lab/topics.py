@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.kafka.reader import TopicReader, list_offsets
 from slackwater.kafka.retry import KafkaRetry, create_topics, reason_of
-from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol import SystemClock
 from slackwater.protocol.keys import cut_log_topic
 from slackwater_lab.debezium.recording import RecordedRecord, Recording, Spot
 from slackwater_lab.debezium.records import RUN_HEADER
@@ -123,9 +123,9 @@ class TopicRecorder:
     Used by one thread; close it.
     """
 
-    def __init__(self, bootstrap: str, source: str, clock: Clock | None = None) -> None:
+    def __init__(self, bootstrap: str, source: str) -> None:
         self._source = source
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._look_at = 0.0
         self._topics: dict[Spot, list[RecordedRecord]] = {}
         self._ends: dict[Spot, int] = {}

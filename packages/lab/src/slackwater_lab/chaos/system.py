@@ -41,6 +41,7 @@ LOCAL = "local[2]"
 EXECUTORS = "local-cluster[2,1,1024]"
 """Executors are processes of their own, apart from the driver."""
 _PARTITIONS = 4
+_WRITERS = 3
 _SLOW = _PARTITIONS - 1
 """The partition of each table that the second broker leads."""
 _START_SECONDS = 600.0
@@ -174,12 +175,9 @@ class SystemSettings:
     folder: Path
     """Data and logs; must not exist yet."""
     workload: Workload
-    writers: int = 3
     changes_per_second: float = 300.0
     master: str = LOCAL
     """Where Spark runs at first."""
-    without: tuple[str, ...] = ()
-    """Mechanisms of the pipeline that are switched off, see :mod:`slackwater_lab.chaos.process`."""
     output: SinkKind = SinkKind.KAFKA
     """Where the pipeline publishes."""
     has_consumers: bool = False
@@ -199,8 +197,8 @@ class System:
         self.clock = clock or SystemClock()
         self.master = settings.master
         """Where Spark runs from the pipeline's next start on."""
-        self.without = settings.without
-        """As ``master``: from the next start on."""
+        self.without: tuple[str, ...] = ()
+        """Mechanisms of the pipeline that are switched off from its next start on, see ``chaos.process``."""
         self.deaths: Counter[str] = Counter()
         self.last_words: list[tuple[str, str]] = []
         """Program and how its log ended, for each death that it chose itself."""
@@ -299,7 +297,7 @@ class System:
         self.writers = Writers(
             self.dsn,
             settings.workload,
-            count=settings.writers,
+            count=_WRITERS,
             changes_per_second=settings.changes_per_second,
             clock=self.clock,
         )

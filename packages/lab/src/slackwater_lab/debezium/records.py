@@ -70,11 +70,9 @@ def snapshot_value(
     return _dump(_envelope("r", source, None, None, after))
 
 
-def blocking_value(
-    table: str, lsn: int, after: Mapping[str, Any], *, snapshot: str = "true", ts_ms: int = 0
-) -> bytes:
+def blocking_value(table: str, lsn: int, after: Mapping[str, Any], *, ts_ms: int = 0) -> bytes:
     """A row of an ad hoc snapshot that pauses the stream at an LSN."""
-    source = _source(table, lsn=lsn, xid=700, ts_ms=ts_ms, snapshot=snapshot)
+    source = _source(table, lsn=lsn, xid=700, ts_ms=ts_ms, snapshot="true")
     return _dump(_envelope("r", source | {"sequence": f'["{lsn}","{lsn}"]'}, None, None, after))
 
 

@@ -1,8 +1,8 @@
 """A query as a tree that can be written out, for the engine or for the reference, and made smaller."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -212,21 +212,18 @@ def _smaller_selects(select: Select) -> Iterator[Query]:
     for source in select.sources:
         if not isinstance(source.relation, str):
             yield source.relation
-    parts = (select.items, select.sources, select.where, select.groups, select.having)
-    items, sources, where, groups, having = parts
-    distinct = select.is_distinct
-    if distinct:
-        yield Select(*parts, False)
-    for fewer_sources in _fewer_sources(sources):
-        yield Select(items, fewer_sources, where, groups, having, distinct)
-    for fewer_where in _fewer(where, _smaller_expressions):
-        yield Select(items, sources, fewer_where, groups, having, distinct)
-    for fewer_having in _fewer(having, _smaller_expressions):
-        yield Select(items, sources, where, groups, fewer_having, distinct)
-    for fewer_items in _fewer(items, _smaller_items, least=1):
-        yield Select(fewer_items, sources, where, groups, having, distinct)
-    for fewer_groups in _fewer(groups, _smaller_expressions):
-        yield Select(items, sources, where, fewer_groups, having, distinct)
+    if select.is_distinct:
+        yield replace(select, is_distinct=False)
+    fewer: dict[str, Iterator[Any]] = {
+        "sources": _fewer_sources(select.sources),
+        "where": _fewer(select.where, _smaller_expressions),
+        "having": _fewer(select.having, _smaller_expressions),
+        "items": _fewer(select.items, _smaller_items, least=1),
+        "groups": _fewer(select.groups, _smaller_expressions),
+    }
+    for clause, found in fewer.items():
+        for parts in found:
+            yield replace(select, **{clause: parts})
 
 
 def _fewer_sources(sources: tuple[Source, ...]) -> Iterator[tuple[Source, ...]]:
@@ -236,16 +233,16 @@ def _fewer_sources(sources: tuple[Source, ...]) -> Iterator[tuple[Source, ...]]:
 
 
 def _smaller_sources(source: Source) -> Iterator[Source]:
-    relation, alias, join, conditions = source.relation, source.alias, source.join, source.conditions
+    relation = source.relation
     if not isinstance(relation, str):
         for smaller in smaller_queries(relation):
-            yield Source(smaller, alias, join, conditions)
+            yield replace(source, relation=smaller)
         if isinstance(relation, Select) and isinstance(relation.sources[0].relation, str):
-            yield Source(relation.sources[0].relation, alias, join, conditions)
-    for fewer in _fewer(conditions, _smaller_expressions):
-        yield Source(relation, alias, join, fewer)
-    if join not in {"", "JOIN"}:
-        yield Source(relation, alias, "JOIN", conditions)
+            yield replace(source, relation=relation.sources[0].relation)
+    for fewer in _fewer(source.conditions, _smaller_expressions):
+        yield replace(source, conditions=fewer)
+    if source.join not in {"", "JOIN"}:
+        yield replace(source, join="JOIN")
 
 
 def _smaller_items(item: Item) -> Iterator[Item]:

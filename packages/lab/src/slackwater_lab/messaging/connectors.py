@@ -105,7 +105,6 @@ def open_worker(
     connector: Properties,
     *,
     mode: ConnectMode = ConnectMode.STANDALONE,
-    flush_interval: timedelta = _NEVER,
 ) -> Iterator[ConnectWorker]:
     """Runs a Kafka Connect worker with one connector, from when its task runs to the end of the block.
 
@@ -113,15 +112,15 @@ def open_worker(
         folder: Its data and log; where it is outlives the block.
         ends: Where Kafka is.
         connector: Properties of the connector.
-        mode: Whether the connector's place is stored in the Kafka transaction of its records.
-        flush_interval: How often it is stored otherwise; by default only at an orderly end.
+        mode: Whether the connector's place is stored in the Kafka transaction of its records; else it is only
+            at an orderly end.
 
     Raises:
         UnavailableError: The worker or its connector did not start.
     """
     plugin = _PLUGINS.get(connector["connector.class"])
     worker = _Worker(folder, plugin, mode)
-    worker.configure(ends.bootstrap, connector, flush_interval)
+    worker.configure(ends.bootstrap, connector, _NEVER)
     try:
         worker.apply()
         yield worker

@@ -39,13 +39,11 @@ class DatabaseLog:
     It has a replication slot of its own, so it needs no connector and does not depend on one.
 
     Args:
-        dsn: The database.
-        key: Name of the key column of all tables.
+        dsn: The database; all its tables have the key ``id``.
     """
 
-    def __init__(self, dsn: str, key: str = "id") -> None:
+    def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._key = key
 
     def begin(self) -> None:
         """Makes the slot."""
@@ -76,7 +74,7 @@ class DatabaseLog:
             return
         op, row = _OPS[match["kind"]], match["row"]
         columns = _COLUMN.finditer(row)
-        keys = [c["value"].strip("'").replace("''", "'") for c in columns if c["name"] == self._key]
+        keys = [c["value"].strip("'").replace("''", "'") for c in columns if c["name"] == "id"]
         if op == "t":
             for table in match["table"].split(","):
                 yield LoggedChange(lsn, table.strip(), op, "")

@@ -6,7 +6,6 @@ import os
 import subprocess
 from abc import abstractmethod
 from collections.abc import Mapping
-from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 from typing import ClassVar
@@ -14,8 +13,8 @@ from typing import ClassVar
 import pyspark
 
 from slackwater.dev.java import JarSet, cache_folder, find_java, resolve_pinned
-from slackwater.dev.processes import Launch, Lifetime, failed_start, not_running
-from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server, accepts_connections
+from slackwater.dev.processes import Launch, failed_start, not_running
+from slackwater.dev.server import LOOPBACK, Server, accepts_connections
 
 _PINNED = resources.files("slackwater_lab.servers") / "data" / "hdfs"
 _HEAP = "96m"
@@ -75,8 +74,6 @@ class NameNode(_HadoopServer):
 
     Args:
         folder: Data and logs.
-        lifetime: How long it lives.
-        start_timeout: For one start.
     """
 
     name: ClassVar[str] = "namenode"
@@ -130,21 +127,12 @@ class DataNode(_HadoopServer):
     Args:
         folder: Data and logs.
         name_node: Whom it reports to; it runs.
-        lifetime: How long it lives.
-        start_timeout: For one start.
     """
 
     name: ClassVar[str] = "datanode"
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        name_node: NameNode,
-        lifetime: Lifetime = Lifetime.EMBEDDED,
-        start_timeout: timedelta = START_TIMEOUT,
-    ) -> None:
-        super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
+    def __init__(self, folder: Path, *, name_node: NameNode) -> None:
+        super().__init__(folder)
         self._name_node = name_node
 
     def _conf(self) -> Mapping[str, str]:

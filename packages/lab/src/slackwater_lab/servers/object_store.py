@@ -1,7 +1,6 @@
 """S3Proxy: a server that speaks S3 over a folder, with signatures, multipart uploads and listings."""
 
 import secrets
-from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 from typing import ClassVar
@@ -16,8 +15,7 @@ from slackwater.dev.java import (
     render_properties,
     resolve_pinned,
 )
-from slackwater.dev.processes import Lifetime
-from slackwater.dev.server import LOOPBACK, START_TIMEOUT, accepts_connections
+from slackwater.dev.server import LOOPBACK, accepts_connections
 
 _PINNED = resources.files("slackwater_lab.servers") / "data" / "s3proxy"
 _HEAP = "96m"
@@ -29,22 +27,14 @@ class ObjectStore(JavaServer):
 
     Args:
         folder: Data and logs.
-        lifetime: How long it lives.
-        start_timeout: For one start.
     """
 
     name: ClassVar[str] = "s3"
     bucket: ClassVar[str] = "state"
     access_key: ClassVar[str] = "slackwater"
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        lifetime: Lifetime = Lifetime.EMBEDDED,
-        start_timeout: timedelta = START_TIMEOUT,
-    ) -> None:
-        super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.secret_key = secrets.token_urlsafe(_SECRET_BYTES)
 
     @property

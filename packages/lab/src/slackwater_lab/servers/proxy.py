@@ -28,14 +28,11 @@ class TcpProxy:
 
     Args:
         target: Port on loopback; asked for at each new connection, so the target may move.
-        port: Own port; None: a free one.
         tls: The certificate that is shown, and what is asked of clients; None: they come in the clear.
     """
 
-    def __init__(
-        self, target: Callable[[], int], port: int | None = None, tls: ssl.SSLContext | None = None
-    ) -> None:
-        self.port = free_port() if port is None else port
+    def __init__(self, target: Callable[[], int], tls: ssl.SSLContext | None = None) -> None:
+        self.port = free_port()
         self._target, self._tls = target, tls
         self.watch: Callable[[], Callable[[bytes], None]] | None = None
         """Is called for each new connection, and what it returns with each chunk that its client sends, in

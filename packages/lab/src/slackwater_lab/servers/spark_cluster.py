@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -18,8 +17,8 @@ import psutil
 import pyspark
 
 from slackwater.dev.java import find_java
-from slackwater.dev.processes import Launch, Lifetime
-from slackwater.dev.server import LOOPBACK, START_TIMEOUT, Server
+from slackwater.dev.processes import Launch
+from slackwater.dev.server import LOOPBACK, Server
 from slackwater_lab.errors import ProgramEndedError, RunFailedError
 from slackwater_lab.programs import last_words
 from slackwater_lab.watching import wait_until
@@ -96,11 +95,8 @@ class SparkWorker(_SparkDaemon):
     Args:
         folder: Data and logs; one for each worker.
         master: Address of the master.
-        cores: Tasks at a time.
         memory: For all executors together, such as ``512m``.
         environment: Added to that of executors.
-        lifetime: How long it lives.
-        start_timeout: For one start.
     """
 
     name: ClassVar[str] = "spark-worker"
@@ -110,17 +106,13 @@ class SparkWorker(_SparkDaemon):
         folder: Path,
         *,
         master: str,
-        cores: int = 1,
-        memory: str = "512m",
-        environment: Mapping[str, str] | None = None,
-        lifetime: Lifetime = Lifetime.EMBEDDED,
-        start_timeout: timedelta = START_TIMEOUT,
+        memory: str,
+        environment: Mapping[str, str],
     ) -> None:
-        super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
+        super().__init__(folder)
         self._master = master
-        self._cores = cores
         self._memory = memory
-        self._executors = dict(environment or {})
+        self._executors = dict(environment)
 
     @property
     def work(self) -> Path:
@@ -133,7 +125,7 @@ class SparkWorker(_SparkDaemon):
         return self._home() / "local"
 
     def _launch(self) -> Launch:
-        size = ("--cores", str(self._cores), "--memory", self._memory)
+        size = ("--cores", "1", "--memory", self._memory)
         return self._command(_WORKER, *size, "--work-dir", str(self.work), self._master)
 
     def _environment(self) -> Mapping[str, str]:
@@ -263,8 +255,8 @@ class SparkCluster:
         for server in (*self._workers, self.master):
             server.stop()
 
-    def start_workers(self, name: str, count: int = 2) -> Sequence[SparkWorker]:
-        """Starts workers, whose machines have Java, Spark, and a Python of the machine."""
+    def start_workers(self, name: str) -> Sequence[SparkWorker]:
+        """Starts two workers, whose machines have Java, Spark, and a Python of the machine."""
         workers = [
             SparkWorker(
                 self._folder / f"{name}-{number}",
@@ -272,7 +264,7 @@ class SparkCluster:
                 memory="640m",
                 environment={"PATH": path_without_us(), "PYTHONPATH": ""},
             )
-            for number in range(count)
+            for number in range(2)
         ]
         for worker in workers:
             self._workers.append(worker)

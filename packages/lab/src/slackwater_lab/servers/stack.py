@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from slackwater.dev import DevStack, DevStackSettings, KafkaBroker, Lifetime, Server
-from slackwater.dev.java import Progress, Properties
+from slackwater.dev.java import Properties
 from slackwater.dev.kafka import broker_properties
 from slackwater.dev.processes import wrong_setting
 from slackwater.dev.server import LOOPBACK
@@ -279,7 +279,6 @@ class LabStack(DevStack):
     Args:
         settings: The servers.
         lifetime: How long they live.
-        progress: Receives lines for a person.
         kinds: How servers are made.
     """
 
@@ -287,12 +286,11 @@ class LabStack(DevStack):
         self,
         settings: LabStackSettings,
         lifetime: Lifetime = Lifetime.EMBEDDED,
-        progress: Progress | None = None,
         kinds: ServerKinds = EMBEDDED_KINDS,
     ) -> None:
         if settings.kafka_routes and lifetime is Lifetime.DETACHED:
             raise wrong_setting("kafka_routes", str(settings.kafka_routes), "none: proxies end with us")
-        super().__init__(settings, lifetime, progress)
+        super().__init__(settings, lifetime)
         self._lab = settings
         self._kinds = kinds
 

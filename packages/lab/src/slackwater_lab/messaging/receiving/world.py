@@ -144,9 +144,9 @@ class World:
         member.start()
         return member
 
-    def run_until_killed(self, step: str, times: int = 1) -> None:
+    def run_until_killed(self, step: str) -> None:
         """Runs a member to the step at which it kills itself."""
-        member = self.start(step, times)
+        member = self.start(step)
         member.join(_SECONDS)
         if member.exitcode != -9:
             stop(member)

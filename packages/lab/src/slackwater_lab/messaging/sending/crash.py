@@ -83,21 +83,21 @@ def crash_points(*, captured: bool = False, connector: bool = False) -> Iterator
                 yield CrashPoint(name, step)
 
 
-def new_order(way: str, database: str, bootstrap: str, *, count: int = 3) -> Order:
+def new_order(way: str, database: str, bootstrap: str) -> Order:
     """Makes the topic of a new service, and returns what it is to do."""
     name = f"m{uuid.uuid4().hex[:10]}"
-    order = Order(way=way, database=database, bootstrap=bootstrap, name=name, count=count)
+    order = Order(way=way, database=database, bootstrap=bootstrap, name=name)
     make_topics(bootstrap, [order.topic], PARTITIONS)
     return order
 
 
-def crash_and_recover(point: CrashPoint, order: Order, *, occurrence: int = 2) -> CrashReport:
+def crash_and_recover(point: CrashPoint, order: Order) -> CrashReport:
     """Runs a service that dies at a step, and then one that continues.
 
     Raises:
         RunFailedError: It did not die there, or the next one failed.
     """
-    code = run_in_process(replace(order, kill_at=(point.step, occurrence)))
+    code = run_in_process(replace(order, kill_at=(point.step, _OCCURRENCE)))
     if code != -signal.SIGKILL:
         raise RunFailedError(str(point), f"the service ended with {code}, expected to be killed at the step")
     at_death = judge(order)
