@@ -3,26 +3,19 @@
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection
 from itertools import cycle
 from typing import Final
 
 from slackwater.cuts import CutLog, PipelineLog
-from slackwater.protocol import (
-    Clock,
-    Cut,
-    KafkaSettings,
-    PipelineRegistration,
-    PipelineReport,
-    RegisteredStage,
-    RegisteredView,
-    epoch_ms,
-)
+from slackwater.protocol import Clock, KafkaSettings, PipelineRegistration, PipelineReport, epoch_ms
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.usage import MemoryWatch, cpu_seconds
 from slackwater_lab.errors import RunFailedError
+from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 from slackwater_lab.watching import Background
 
 VIEWS: Final = 5
@@ -99,18 +92,7 @@ def _publish_cut(bootstrap: str, source: str, clock: Clock) -> None:
     log = CutLog(source, KafkaSettings(bootstrap))
     try:
         log.ensure_topic()
-        cut = Cut(
-            source=source,
-            timeline=1,
-            lsn=0x600,
-            previous_lsn=0,
-            commit_ts_ms=epoch_ms(clock.now()),
-            event_count=1,
-            transactions=(),
-            end_offsets={},
-            transaction_offset=1,
-        )
-        log.append([cut])
+        log.append([make_cut(source, 0x600, epoch_ms(clock.now()))])
     finally:
         log.close()
 
@@ -118,41 +100,21 @@ def _publish_cut(bootstrap: str, source: str, clock: Clock) -> None:
 def _registration(number: int, source: str, started_ms: int) -> PipelineRegistration:
     """Describes a pipeline of two tables, two stages and several views."""
     name = f"p{number}"
-    tables = {table: f"{source}.{table}" for table in ("inventory.lines", "inventory.orders")}
-    stages = tuple(
-        RegisteredStage(number=n, level=n, key=("id",), tables=(table,), stages=(), why="computes groups")
-        for n, table in enumerate(tables, 1)
-    )
-    views = tuple(
-        RegisteredView(
-            name=f"{name}_v{n}",
-            output=f"{name}_v{n}",
-            kind="kafka",
-            format="json",
-            output_source="",
-            tables=tuple(tables),
-            stages=(1, 2),
-        )
-        for n in range(VIEWS)
-    )
-    return PipelineRegistration(
+    view = replace(REGISTRATION.views[0], format="json", output_source="", tables=tuple(REGISTRATION.tables))
+    return replace(
+        REGISTRATION,
         pipeline=name,
         base_name=name,
-        revision=1,
         owner=f"team {number % 20}",
         source=source,
-        timeline=1,
         emit="latest",
-        scope="strict",
-        tables=tables,
-        stages=stages,
-        views=views,
+        tables={table: f"{source}.{table}" for table in REGISTRATION.tables},
+        views=tuple(replace(view, name=f"{name}_v{n}", output=f"{name}_v{n}") for n in range(VIEWS)),
         query_id=name,
         checkpoint=f"/var/lib/slackwater/{name}",
         run=name,
         host=f"host-{number % 30}",
         pid=number,
-        version="0.1.0",
         started_ms=started_ms,
     )
 
@@ -180,14 +142,9 @@ def _reporting(bootstrap: str, told: list[PipelineRegistration], clock: Clock) -
                         commit_lsn=0x600,
                         commit_ts_ms=now_ms - 100,
                         visible_ms=now_ms,
-                        parts_us={
-                            "plan": 1,
-                            "read": 2,
-                            "evaluate": 3,
-                            "schedule": 4,
-                            "state": 5,
-                            "commit": 6,
-                        },
+                        parts_us=dict.fromkeys(
+                            ("plan", "read", "evaluate", "schedule", "state", "commit"), 1
+                        ),
                         events=10,
                         documents=5,
                         run_events=10 * batch,

@@ -5,34 +5,19 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slackwater_lab.generator.debezium_records import begin_record, end_record
+
 RUN_HEADER = "__debezium.context.runId"
 
 
 def begin_value(xid: int, lsn: int, ts_ms: int = 0) -> bytes:
     """BEGIN in the transaction topic; the LSN is that of the first change, not of the commit."""
-    return _dump(
-        {
-            "status": "BEGIN",
-            "id": f"{xid}:{lsn}",
-            "event_count": None,
-            "data_collections": None,
-            "ts_ms": ts_ms,
-        }
-    )
+    return begin_record(xid, lsn, ts_ms)[1].encode()
 
 
 def end_value(xid: int, commit_lsn: int, counts: Mapping[str, int], ts_ms: int = 0) -> bytes:
     """END in the transaction topic."""
-    collections = [{"data_collection": t, "event_count": n} for t, n in counts.items()]
-    return _dump(
-        {
-            "status": "END",
-            "id": f"{xid}:{commit_lsn}",
-            "event_count": sum(counts.values()),
-            "data_collections": collections,
-            "ts_ms": ts_ms,
-        }
-    )
+    return end_record(xid, commit_lsn, ts_ms, counts.items())[1].encode()
 
 
 def change_value(

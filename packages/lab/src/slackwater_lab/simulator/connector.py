@@ -9,7 +9,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from slackwater.protocol.keys import data_topic, notification_topic, transaction_topic
@@ -141,6 +141,9 @@ def apply_change(rows: Counter[Row], before: Row | None, after: Row | None) -> N
             del rows[after]
 
 
+if TYPE_CHECKING:
+    from slackwater_lab.simulator.world import World
+
 TRANSACTIONS = (transaction_topic(SOURCE), 0)
 NOTIFICATIONS = (notification_topic(SOURCE), 0)
 
@@ -176,19 +179,6 @@ class Restart:
     """The number of finished transactions for which BEGIN and an empty END come first."""
 
 
-class Way(Protocol):
-    """The fate of records between the connector's counting and Kafka."""
-
-    def arrives(self, commit: SimulatedCommit, number: int) -> bool:
-        """Says whether a change, by number, is not dropped or lost."""
-
-    def has_begin(self, commit: SimulatedCommit) -> bool:
-        """Says whether BEGIN of a commit is not lost."""
-
-    def has_end(self, commit: SimulatedCommit) -> bool:
-        """Says whether END of a commit is not lost."""
-
-
 class Connector:
     """Emits commits as records, one item at a time.
 
@@ -206,7 +196,7 @@ class Connector:
         tables: Mapping[str, SimulatedTable],
         broker: Broker,
         keyless_partition: Callable[[int], int],
-        way: Way,
+        way: "World",
     ) -> None:
         self._commits = commits
         self._tables = tables

@@ -12,7 +12,7 @@ from slackwater_lab.fakes.memory import InMemoryMarkerStore
 from slackwater_lab.simulator.connector import TRANSACTIONS, Place, Restart
 from slackwater_lab.simulator.kafka import Key
 from slackwater_lab.simulator.readers import GroupPipeline, Pipeline, StrictPipeline
-from slackwater_lab.simulator.scenario import SOURCE, Feature, Incident
+from slackwater_lab.simulator.scenario import SOURCE, Feature
 from slackwater_lab.simulator.sidecar import SidecarProcess
 from slackwater_lab.simulator.world import World
 from slackwater_sidecar.resume import resume
@@ -175,21 +175,21 @@ class Incidents:
     """
 
     def __init__(self, world: World, processes: Processes) -> None:
-        self._world = world
-        self._processes = processes
+        self.world = world
+        self.processes = processes
         self._coming = list(world.scenario.incidents)
         self._ends: list[tuple[int, Callable[[], None]]] = []
 
     def happen(self) -> None:
         """Everything that is due at the present step."""
-        world = self._world
+        world = self.world
         for end in [e for e in self._ends if e[0] <= world.step]:
             self._ends.remove(end)
             end[1]()
         while self._coming and self._coming[0].step <= world.step:
             incident = self._coming.pop(0)
             world.note("incident", lambda incident=incident: f"i{incident.number}: {incident.kind}")  # type: ignore[misc]
-            _HANDLERS[incident.kind](self, incident, random.Random(incident.choice))
+            _HANDLERS[incident.kind](self, random.Random(incident.choice))
 
     def heal(self, *, is_over: bool) -> None:
         """Ends everything that lasts; nothing more happens, for now or at all."""
@@ -200,13 +200,15 @@ class Incidents:
         self._ends.clear()
 
     def _for_a_while(self, rng: random.Random, end: Callable[[], None]) -> None:
-        self._ends.append((self._world.step + rng.randint(1, _LONGEST), end))
+        self._ends.append((self.world.step + rng.randint(1, _LONGEST), end))
 
     # --- connector
 
-    def kill_connector(self, incident: Incident, rng: random.Random) -> None:
+    def kill_connector(
+        self, rng: random.Random, *, is_renumbering: bool = False, goes_back: bool = False
+    ) -> None:
         """Kills it; the next run starts at some offset that was stored."""
-        world = self._world
+        world = self.world
         world.note("connector", lambda: "is killed")
         world.producer.kill()
         connector = world.connector
@@ -218,37 +220,29 @@ class Incidents:
         if is_exact or rng.random() < 0.5:
             connector.flush()
         place = connector.acknowledged if is_exact else connector.stored[-1]
-        if incident.kind == "connector goes far back" and not is_exact:
+        if goes_back and not is_exact:
             place = rng.choice(connector.stored)
             place = Place(place.commit) if rng.random() < 0.5 else place
-        is_renumbering = incident.kind == "connector renumbers" or connector.would_renumber_again(place)
+        is_renumbering |= connector.would_renumber_again(place)
         world.start_connector(Restart(place, is_renumbering, rng.choice((0, 1, 2, 9))))
 
-    def double_batch(self, incident: Incident, rng: random.Random) -> None:
+    def double_batch(self, rng: random.Random) -> None:
         """The producer does not get to know that a batch was written."""
-        self._world.producer.doubles += 1
-
-    def emit_chunk(self, incident: Incident, rng: random.Random) -> None:
-        """A chunk of an incremental snapshot."""
-        self._world.emit_chunk(rng)
-
-    def emit_blocking(self, incident: Incident, rng: random.Random) -> None:
-        """An ad hoc snapshot of one table or more."""
-        self._world.emit_blocking(rng)
+        self.world.producer.doubles += 1
 
     # --- broker
 
-    def stall(self, incident: Incident, rng: random.Random) -> None:
+    def stall(self, rng: random.Random) -> None:
         """Nothing more of a partition becomes readable."""
-        stalled = self._world.broker.stalled
-        key = rng.choice(list(self._world.broker.partitions))
+        stalled = self.world.broker.stalled
+        key = rng.choice(list(self.world.broker.partitions))
         stalled.add(key)
-        self._world.note("broker", lambda: f"{key[0]}/{key[1]} stalls")
+        self.world.note("broker", lambda: f"{key[0]}/{key[1]} stalls")
         self._for_a_while(rng, lambda: stalled.discard(key))
 
-    def run_ahead(self, incident: Incident, rng: random.Random) -> None:
+    def run_ahead(self, rng: random.Random) -> None:
         """Nothing more of a partition becomes readable while everything else flows: other groups continue."""
-        world = self._world
+        world = self.world
         stalled = world.broker.stalled
         key = rng.choice([key for key in world.broker.partitions if key[0] in world.followed_topics])
         stalled.add(key)
@@ -258,64 +252,44 @@ class Incidents:
                 world.commit()
             world.flow(_FLOW)
             world.clock.seconds += _SECONDS_AHEAD
-            for sidecar in self._processes.sidecars:
+            for sidecar in self.processes.sidecars:
                 sidecar.turn(is_eager=True)
-            for pipeline in self._processes.pipelines:
+            for pipeline in self.processes.pipelines:
                 pipeline.step(rng)
         self._for_a_while(rng, lambda: stalled.discard(key))
 
-    def add_partitions(self, incident: Incident, rng: random.Random) -> None:
+    def add_partitions(self, rng: random.Random) -> None:
         """A topic gets one or two more, between two transactions of the connector or while it restarts.
 
         Not while an initial snapshot may have to be taken again: its repeat would be in other partitions.
         Nor before the first cut: only cuts tell a sidecar that starts how many there were.
         """
-        if self._world.scenario.has(Feature.CRASHES) and rng.random() < 0.5:
-            self.kill_connector(incident, rng)
-        world = self._world
+        if self.world.scenario.has(Feature.CRASHES) and rng.random() < 0.5:
+            self.kill_connector(rng)
+        world = self.world
         if world.connector.place.item or world.connector.is_in_snapshot or not world.logged:
             return
         broker = world.broker
         topic = data_topic(SOURCE, rng.choice(world.scenario.tables).name)
         broker.add_topic(topic, broker.partition_count(topic) + rng.choice((1, 2)))
 
-    def remove_read(self, incident: Incident, rng: random.Random) -> None:
-        """Retention behind everybody."""
-        self._processes.retention.remove_read(rng)
-
-    def remove_unread(self, incident: Incident, rng: random.Random) -> None:
+    def remove_unread(self, rng: random.Random) -> None:
         """Retention that somebody may be behind; in half of the histories with it there is none."""
-        if self._world.scenario.seed % 2:
-            self._processes.retention.remove_unread(rng)
+        if self.world.scenario.seed % 2:
+            self.processes.retention.remove_unread(rng)
 
     # --- sidecars and readers
 
-    def kill_sidecar(self, incident: Incident, rng: random.Random) -> None:
-        """Between two turns."""
-        rng.choice(self._processes.sidecars).kill()
-
-    def kill_sidecar_writing(self, incident: Incident, rng: random.Random) -> None:
-        """At one of the next points before or after cut log and Redis."""
-        rng.choice(self._processes.sidecars).kill_at_point(rng.randint(0, 5))
-
-    def stop_sidecar(self, incident: Incident, rng: random.Random) -> None:
-        """In good order."""
-        rng.choice(self._processes.sidecars).stop()
-
-    def kill_reader(self, incident: Incident, rng: random.Random) -> None:
-        """Wherever it is."""
-        rng.choice(self._processes.pipelines).kill()
-
-    def skip(self, incident: Incident, rng: random.Random) -> None:
+    def skip(self, rng: random.Random) -> None:
         """An operator lets pass what is not there yet, or decides about another timeline."""
-        world = self._world
+        world = self.world
         if world.committed:
             lsn = rng.choice(world.database.commits[: world.committed]).lsn
             world.skip_to(lsn, is_elsewhere=rng.choice((False, False, False, True)))
 
-    def skip_ahead(self, incident: Incident, rng: random.Random) -> None:
+    def skip_ahead(self, rng: random.Random) -> None:
         """An operator decides about commits that sidecars then read at once, together with the decision."""
-        world = self._world
+        world = self.world
         for _ in range(rng.randint(2, _TURNS_AHEAD)):
             world.commit()
             world.flow(_FLOW)
@@ -325,26 +299,22 @@ class Incidents:
 
     # --- Redis and Kafka
 
-    def empty_redis(self, incident: Incident, rng: random.Random) -> None:
+    def empty_redis(self, rng: random.Random) -> None:
         """It loses everything."""
-        self._world.store = InMemoryMarkerStore()
+        self.world.store = InMemoryMarkerStore()
 
-    def remove_redis(self, incident: Incident, rng: random.Random) -> None:
-        """It does not answer."""
-        self._set_away("is_redis_away", rng)
-
-    def copy_redis(self, incident: Incident, rng: random.Random) -> None:
+    def copy_redis(self, rng: random.Random) -> None:
         """Somebody makes a copy."""
-        self._world.store_copy = copy.deepcopy(self._world.store)
+        self.world.store_copy = copy.deepcopy(self.world.store)
 
-    def replace_redis(self, incident: Incident, rng: random.Random) -> None:
+    def replace_redis(self, rng: random.Random) -> None:
         """The copy takes the place of the original."""
-        if self._world.store_copy is not None:
-            self._world.store = copy.deepcopy(self._world.store_copy)
+        if self.world.store_copy is not None:
+            self.world.store = copy.deepcopy(self.world.store_copy)
 
-    def forge_redis(self, incident: Incident, rng: random.Random) -> None:
+    def forge_redis(self, rng: random.Random) -> None:
         """Somebody who cannot write to the cut log writes to Redis what no sidecar did."""
-        world, newest = self._world, self._world.newest_cut
+        world, newest = self.world, self.world.newest_cut
         if newest is None:
             return
         store, cut = world.store, newest.cut
@@ -367,50 +337,45 @@ class Incidents:
         store.put_cut(PublishedCut(forged, offset), status)
         store.set_markers(SOURCE, forged.position, markers_of(forged))
 
-    def remove_source(self, incident: Incident, rng: random.Random) -> None:
-        """Topics cannot be read."""
-        self._set_away("is_source_away", rng)
-
-    def remove_registry(self, incident: Incident, rng: random.Random) -> None:
+    def remove_registry(self, rng: random.Random) -> None:
         """Schemas cannot be asked for."""
-        avro = self._world.avro
+        avro = self.world.avro
         if avro is not None:
             avro.is_away = True
             self._for_a_while(rng, lambda: setattr(avro, "is_away", False))
 
-    def remove_log(self, incident: Incident, rng: random.Random) -> None:
-        """The cut log cannot be read; what is appended may arrive."""
-        self._set_away("is_log_away", rng)
-
-    def _set_away(self, attribute: str, rng: random.Random) -> None:
-        setattr(self._world, attribute, True)
-        self._for_a_while(rng, lambda: setattr(self._world, attribute, False))
+    def set_away(self, attribute: str, rng: random.Random) -> None:
+        """Something does not answer for a while; what is appended to the cut log may arrive all the same."""
+        setattr(self.world, attribute, True)
+        self._for_a_while(rng, lambda: setattr(self.world, attribute, False))
 
 
-_HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
+_HANDLERS: dict[str, Callable[[Incidents, random.Random], None]] = {
     "connector killed": Incidents.kill_connector,
-    "connector renumbers": Incidents.kill_connector,
-    "connector goes far back": Incidents.kill_connector,
+    "connector renumbers": lambda it, rng: it.kill_connector(rng, is_renumbering=True),
+    "connector goes far back": lambda it, rng: it.kill_connector(rng, goes_back=True),
     "batch doubled": Incidents.double_batch,
-    "chunk of a snapshot": Incidents.emit_chunk,
-    "snapshot that blocks": Incidents.emit_blocking,
+    "chunk of a snapshot": lambda it, rng: it.world.emit_chunk(rng),
+    "snapshot that blocks": lambda it, rng: it.world.emit_blocking(rng),
     "partition stalls": Incidents.stall,
     "all but one partition flow": Incidents.run_ahead,
     "partitions added": Incidents.add_partitions,
-    "sidecar killed": Incidents.kill_sidecar,
-    "sidecar killed writing": Incidents.kill_sidecar_writing,
-    "sidecar stopped": Incidents.stop_sidecar,
+    "sidecar killed": lambda it, rng: rng.choice(it.processes.sidecars).kill(),
+    "sidecar killed writing": lambda it, rng: rng.choice(it.processes.sidecars).kill_at_point(
+        rng.randint(0, 5)
+    ),
+    "sidecar stopped": lambda it, rng: rng.choice(it.processes.sidecars).stop(),
     "redis emptied": Incidents.empty_redis,
-    "redis away": Incidents.remove_redis,
+    "redis away": lambda it, rng: it.set_away("is_redis_away", rng),
     "redis copied": Incidents.copy_redis,
     "redis replaced by the copy": Incidents.replace_redis,
     "redis forged": Incidents.forge_redis,
-    "source away": Incidents.remove_source,
-    "cut log away": Incidents.remove_log,
+    "source away": lambda it, rng: it.set_away("is_source_away", rng),
+    "cut log away": lambda it, rng: it.set_away("is_log_away", rng),
     "registry away": Incidents.remove_registry,
-    "reader killed": Incidents.kill_reader,
+    "reader killed": lambda it, rng: rng.choice(it.processes.pipelines).kill(),
     "operator skips": Incidents.skip,
     "operator skips what nobody has read": Incidents.skip_ahead,
-    "read records removed": Incidents.remove_read,
+    "read records removed": lambda it, rng: it.processes.retention.remove_read(rng),
     "unread records removed": Incidents.remove_unread,
 }
