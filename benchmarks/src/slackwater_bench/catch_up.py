@@ -10,17 +10,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from slackwater.protocol import Clock
-from slackwater_bench.bed import SOURCE, Bed, output_of
-from slackwater_bench.scenario import Measured, RunContext
+from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
+from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import SteadyOrders, TransactionAppender
 from slackwater_bench.usage import MemoryWatch, batch_parts, batch_sizes, cpu_between, cpu_use
 from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.watching import CommitWatcher
+from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.workload import Workload
 
 INSERTED_TOGETHER = 100
@@ -216,3 +218,60 @@ def _keep_to(cores: Iterable[int]) -> None:
     for thread in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):  # it ended meanwhile
             os.sched_setaffinity(int(thread.name), cores)
+
+
+SIZE = 20_000
+
+
+def run_throughput(parameters: Parameters, context: RunContext) -> Measured:
+    """One run of a workload."""
+    name, partitions = str(parameters.get("workload", "orders")), int(parameters.get("partitions", 4))
+    workload = WORKLOADS[name](SEED, int(parameters.get("size", SIZE)))
+    options: tuple[str, ...] = ()
+    if "master" in parameters:
+        options = ("--master", str(parameters["master"]))
+    plan = CatchUp(
+        pipeline=workload.pipeline,
+        sidecar_options=barrier_options(parameters),
+        partitions=partitions,
+        cores=int(parameters["cores"]) if "cores" in parameters else None,
+        options=options,
+    )
+    backlog = partial(
+        WorkloadBacklog, workload=workload, events=int(parameters["events"]), partitions=partitions
+    )
+    return measure_catch_up(plan, backlog, context)
+
+
+def barrier_options(parameters: Parameters) -> tuple[str, ...]:
+    """Returns the options of a sidecar with barriers this many seconds apart, if the point says so."""
+    if "barrier_interval" not in parameters:
+        return ()
+    return ("--barrier-interval", str(parameters["barrier_interval"]))
+
+
+LINES_PER_ORDER = 1
+
+
+def run_state_size(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    keys, events = int(parameters["keys"]), int(parameters["events"])
+    orders = SteadyOrders(keys, LINES_PER_ORDER)
+    plan = CatchUp(pipeline=ORDERS_PIPELINE)
+    backlog = partial(
+        SteadyBacklog, orders=orders, rows=orders.rows_per_order, events=events, clock=context.clock
+    )
+    return measure_catch_up(plan, backlog, context)
+
+
+ORDERS = 10_000
+
+
+def run_transaction_size(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    rows, events = int(parameters["rows"]), int(parameters["events"])
+    plan = CatchUp(pipeline=ORDERS_PIPELINE)
+    backlog = partial(
+        SteadyBacklog, orders=SteadyOrders(ORDERS), rows=rows, events=events, clock=context.clock
+    )
+    return measure_catch_up(plan, backlog, context)

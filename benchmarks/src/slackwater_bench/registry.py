@@ -6,6 +6,7 @@ from importlib import resources
 from itertools import product
 from typing import Any
 
+from slackwater_bench import catch_up
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.scenarios import (
     control_plane,
@@ -16,24 +17,23 @@ from slackwater_bench.scenarios import (
     probes,
     sidecar,
     start,
-    throughput,
     wide,
 )
 from slackwater_lab.errors import RunFailedError
 
 _RUNS: Mapping[str, Callable[[Parameters, RunContext], Measured]] = {
-    "throughput": throughput.run_throughput,
+    "throughput": catch_up.run_throughput,
     "latency": latency.run_latency,
     "live": latency.run_live,
     "arrivals": latency.run_arrivals,
     "start": start.run_start,
     "wide": wide.run_wide,
-    "state-size": throughput.run_state_size,
-    "partitions": throughput.run_throughput,
-    "cores": throughput.run_throughput,
-    "local-cluster": throughput.run_throughput,
-    "transaction-size": throughput.run_transaction_size,
-    "barriers": throughput.run_throughput,
+    "state-size": catch_up.run_state_size,
+    "partitions": catch_up.run_throughput,
+    "cores": catch_up.run_throughput,
+    "local-cluster": catch_up.run_throughput,
+    "transaction-size": catch_up.run_transaction_size,
+    "barriers": catch_up.run_throughput,
     "barriers-delay": latency.run_latency,
     "sidecar": sidecar.run_sidecar,
     "sidecar-delay": sidecar.run_delay,

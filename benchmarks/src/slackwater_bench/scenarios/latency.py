@@ -9,10 +9,10 @@ from typing import Final
 
 from slackwater.protocol import Clock
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
+from slackwater_bench.catch_up import barrier_options
 from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
 from slackwater_bench.load import LoadOptions, run_load
 from slackwater_bench.scenario import Measured, Parameters, RunContext
-from slackwater_bench.scenarios.throughput import barrier_options
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import LoggedBatch, batch_parts, cpu_between, cpu_use, logged_batches
 from slackwater_lab.database.statements import create_tables, write_first

@@ -1,8 +1,7 @@
 """Servers that only tests start, beside the development stack's own, and fixtures for all of them."""
 
 from slackwater_lab.servers.database_log import DatabaseLog, LoggedChange, LoggedTransaction
-from slackwater_lab.servers.hdfs import DataNode, NameNode
-from slackwater_lab.servers.object_store import ObjectStore
+from slackwater_lab.servers.storage import DataNode, NameNode, ObjectStore
 
 __all__ = [
     "DataNode",
