@@ -13,10 +13,10 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline import RunSettings, class_archive, default_class_archives, make_class_archive
-from slackwater.pipeline.class_archive import run_small_batches
+from slackwater.pipeline import RunSettings, default_class_archives, make_class_archive
+from slackwater.pipeline import spark_home as spark_home_module
 from slackwater.pipeline.session import spark_home
-from slackwater.pipeline.spark_home import SparkHome, archived_home, started_from
+from slackwater.pipeline.spark_home import SparkHome, archived_home, run_small_batches, started_from
 from slackwater.protocol import UnavailableError
 
 
@@ -37,7 +37,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def archives(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Archives are made, but without a Java that writes them."""
-    monkeypatch.setattr(class_archive, "_record", recorded(b"classes"))
+    monkeypatch.setattr(spark_home_module, "_record", recorded(b"classes"))
     return tmp_path / "cache" / "spark"
 
 
@@ -71,7 +71,7 @@ def test_an_archive_is_used_with_the_home_that_it_was_made_with(archives: Path) 
 
 def test_an_archive_that_is_there_is_not_made_again(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_class_archive(archives)
-    monkeypatch.setattr(class_archive, "_record", None)
+    monkeypatch.setattr(spark_home_module, "_record", None)
     assert make_class_archive(archives) == made
 
 
@@ -115,10 +115,10 @@ def test_two_may_make_it_at_once(archives: Path, monkeypatch: pytest.MonkeyPatch
 
     def other() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(class_archive, "_record", recorded(b"another"))
+            patch.setattr(spark_home_module, "_record", recorded(b"another"))
             others.append(make_class_archive(archives))
 
-    monkeypatch.setattr(class_archive, "_record", recorded(b"classes", other))
+    monkeypatch.setattr(spark_home_module, "_record", recorded(b"classes", other))
     made = make_class_archive(archives)
     assert others == [made]
     assert archive_of(archived_home(archives)) == made
@@ -201,9 +201,9 @@ def test_what_a_java_leaves_that_did_not_end_in_order_is_thrown_away(
             Path(home.java_options[-1].partition("=")[2]).write_text("half")
         yield lambda: None
 
-    monkeypatch.setattr("slackwater.pipeline.class_archive.starting_spark", started)
-    monkeypatch.setattr("slackwater.pipeline.class_archive.run_small_batches", lambda _: 1)
-    monkeypatch.setattr("slackwater.pipeline.class_archive.end_jvm", lambda: code)
+    monkeypatch.setattr("slackwater.pipeline.session.starting_spark", started)
+    monkeypatch.setattr("slackwater.pipeline.spark_home.run_small_batches", lambda _: 1)
+    monkeypatch.setattr("slackwater.pipeline.spark_home.end_jvm", lambda: code)
     with pytest.raises(UnavailableError, match=rf"Java did not write it \(exit code {code}"):
         make_class_archive(tmp_path / "spark")
     assert archived_home(tmp_path / "spark") is None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from slackwater.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.class_archive import make_class_archive
     from slackwater.pipeline.definition import (
         PipelineDefinition,
         PipelineSql,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from slackwater.pipeline.runner import run_pipeline
     from slackwater.pipeline.session import run_folder
     from slackwater.pipeline.settings import RunSettings
-    from slackwater.pipeline.spark_home import default_class_archives
+    from slackwater.pipeline.spark_home import default_class_archives, make_class_archive
     from slackwater.pipeline.toml_table import labels_of
 
 __all__ = [
@@ -48,7 +47,6 @@ __all__ = [
 ]
 
 _NAMES = {
-    "slackwater.pipeline.class_archive": ("make_class_archive",),
     "slackwater.pipeline.definition": (
         "PipelineDefinition",
         "PipelineSql",
@@ -63,7 +61,7 @@ _NAMES = {
     "slackwater.pipeline.progress": ("BatchProgress",),
     "slackwater.pipeline.runner": ("run_pipeline",),
     "slackwater.pipeline.settings": ("RunSettings",),
-    "slackwater.pipeline.spark_home": ("default_class_archives",),
+    "slackwater.pipeline.spark_home": ("default_class_archives", "make_class_archive"),
     "slackwater.pipeline.toml_table": ("labels_of",),
 }
 

@@ -65,16 +65,7 @@ def run_folder(
     on_step: Callable[[str], None],
     on_turn: Callable[[bool], None],
 ) -> None:
-    """Keeps the views of a folder up to date; see :func:`run_pipeline` for details.
-
-    Args:
-        folder: The folder of the pipeline.
-        settings: The settings of the run.
-        on_progress: Called in this thread for each visible batch, in order.
-        stop: Ends the run in an orderly way.
-        on_step: Called in this thread before each step that may take long, with a line that names the
-            pipeline.
-        on_turn: Called in this thread before each step of the loop, with whether the views show all cuts.
+    """Keeps the views of a folder up to date; see :func:`run_pipeline`. Each step names the pipeline.
 
     Raises:
         ConfigError: Something cannot be used; the error names the file and the key.
@@ -243,7 +234,7 @@ def _start(
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
             launched.append(gateway)
             # PYSPARK_SUBMIT_ARGS may have said more.
-            own = session_conf(name, settings, _conf_of_jvm(gateway), None)
+            own = session_conf(name, settings, dict(SparkConf(_jvm=gateway.jvm).getAll()), None)
         os.environ["PYSPARK_PYTHON"] = workers_python(own, os.environ)
         context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(own.items())), gateway=gateway)
         _start_workers(context)
@@ -251,11 +242,6 @@ def _start(
     except (PySparkException, Py4JError, OSError) as error:
         why = explain_jvm_end(is_lost=True) or f"{type(error).__name__}: {error}"
         raise spark_does_not_start(f"{why}; see {spark_log}") from error
-
-
-def _conf_of_jvm(gateway: Any) -> dict[str, str]:
-    """Returns the settings with which a JVM was started."""
-    return dict(SparkConf(_jvm=gateway.jvm).getAll())
 
 
 def _start_workers(context: SparkContext) -> None:

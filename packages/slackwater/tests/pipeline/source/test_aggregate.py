@@ -94,7 +94,8 @@ def test_a_batch_is_planned_again_from_the_log_alone(world: World) -> None:
     world.cut(50, 10, [40, 41], [42, 43], transactions={x: x for x in range(11, 51)})
     world.next(end)
     stored = [json.loads(json.dumps(offset.to_json())) for offset in (start, end)]
-    again = world.new_planner().tasks_json(*stored)
+    planner = world.new_planner()
+    again = planner.tasks(*map(planner.offset, stored))
     assert pickle.dumps(again) == pickle.dumps(tasks)
     assert pickle.dumps(world.planner.tasks(start, end)) == pickle.dumps(tasks)
 

@@ -24,8 +24,11 @@ class GrowingSource:
     def start(self) -> Position:
         return self._newest() if self.options.starting == "latest" else self._at(0)
 
-    def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
-        return self._newest().to_json()
+    def offset(self, data: dict[str, Any]) -> Position:
+        return Position.from_json(data, source="inv", timeline=1, scope=Scope.STRICT)
+
+    def next(self, start: Position, max_events: int | None, target: int | None) -> Position:
+        return self._newest()
 
     def _newest(self) -> Position:
         self._lsn += 100

@@ -205,13 +205,13 @@ class Reader:
 
     def batch(self, max_events: int | None = None) -> bool:
         """Takes a batch; whether there was one."""
-        end = self.planner.next_json(self.offset, max_events, None)
-        if end == self.offset:
-            return False
-        tasks = self.planner.tasks_json(self.offset, end)
         start = self.planner.offset(self.offset)
-        self.offset = json.loads(json.dumps(end))
-        self._check(start, self.planner.offset(end), list(self._rows(tasks)))
+        end = self.planner.next(start, max_events, None)
+        if end is start:
+            return False
+        self.offset = json.loads(json.dumps(end.to_json()))
+        end = self.planner.offset(self.offset)
+        self._check(start, end, list(self._rows(self.planner.tasks(start, end))))
         return True
 
     def everything(self) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 from slackwater.cdc.batch import BatchContent
 from slackwater.cuts import RecordsGoneError
 from slackwater.engine.settings import Scope
+from slackwater.pipeline.source.data_source import SlackwaterStreamReader
 from slackwater.pipeline.source.planner import batch_header
 from slackwater.pipeline.source.position import GroupWindow, Position
 from slackwater.protocol import ConfigError, PublishedCut, TimelineDecision
@@ -58,9 +61,11 @@ def test_without_a_newer_cut_an_offset_of_an_earlier_version_stays_as_it_was_wri
     log_id = world.log.identity()
     old = {"version": 1, "source": "inv", "timeline": 1, "lsn": 10, "event_count": 5, "log": 1}
     old |= {"log_id": log_id, "end": {"inv.s.a": [5]}}
-    assert world.planner.next_json(old, None, None) is old
+    reader = SlackwaterStreamReader(world.planner.options, StructType())
+    reader._connected = world.planner  # noqa: SLF001 - the servers of the test are in memory
+    assert reader.latestOffset(old, ReadAllAvailable()) is old
     world.cut(20, 10, [9])
-    end = world.planner.next_json(old, None, None)
+    end = reader.latestOffset(old, ReadAllAvailable())
     assert (end["version"], end["lsns"], end["topics"]) == (3, [20], {"inv.s.a": [[9]], "inv.s.b": [[]]})
 
 
@@ -74,7 +79,7 @@ def test_a_batch_that_an_earlier_version_planned_is_planned_again(world: World) 
 
     assert [t.commit_lsn for t in content.transactions] == [20]
     assert content.commit_ts_ms == 20
-    [task] = world.planner.tasks_json(start, end)
+    [task] = world.planner.tasks(world.planner.offset(start), world.planner.offset(end))
     assert [(s.from_offset, s.to_offset) for s in task.spans] == [(10, 20)]
 
 
@@ -172,7 +177,8 @@ def test_planning_again_gives_the_same_tasks(any_world: World) -> None:
     world.next(end)
     stored = [json.loads(json.dumps(offset.to_json())) for offset in (world.beginning, end)]
     first = world.tasks(world.beginning, end)
-    again = world.new_planner().tasks_json(*stored)
+    planner = world.new_planner()
+    again = planner.tasks(*map(planner.offset, stored))
     assert [t.spans for t in first] == [t.spans for t in again]
     assert pickle.dumps(first) == pickle.dumps(again)
     assert first[0].repeated == frozenset(), "what was read later does not count"

@@ -133,7 +133,9 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
 
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with collector_paused():
-            self._seen = self._planner.next_json(start, max_events, self._target)
+            begin = self._planner.offset(start)
+            end = self._planner.next(begin, max_events, self._target)
+        self._seen = start if end is begin else end.to_json()  # the unchanged JSON says that nothing is new
         return self._seen
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -145,7 +147,8 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
         from slackwater.pipeline.source.task import collector_paused
 
         with collector_paused():
-            return [InputPartition(task) for task in self._planner.tasks_json(start, end)]
+            begin = self._planner.offset(start)
+            return [InputPartition(task) for task in self._planner.tasks(begin, self._planner.offset(end))]
 
 
 class SlackwaterBatchReader(_Reader, DataSourceReader):
@@ -159,9 +162,8 @@ class SlackwaterBatchReader(_Reader, DataSourceReader):
         planner = self._planner
         try:
             with collector_paused():
-                start = planner.start().to_json()
-                end = planner.next_json(start, None, planner.target())
-                tasks = planner.tasks_json(start, end)
+                start = planner.start()
+                tasks = planner.tasks(start, planner.next(start, None, planner.target()))
         finally:
             self.stop()
         return [InputPartition(task) for task in tasks or [BatchTask((), TransactionTable(()))]]

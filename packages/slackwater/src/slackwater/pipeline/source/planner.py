@@ -168,16 +168,6 @@ class Planner:
         options = self.options
         return Position.from_json(data, source=options.source, timeline=options.timeline, scope=options.scope)
 
-    def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
-        """Chooses like :meth:`next`; the unchanged JSON tells Spark that there is nothing new."""
-        begin = self.offset(start)
-        end = self.next(begin, max_events, target)
-        return start if end is begin else end.to_json()
-
-    def tasks_json(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchTask]:
-        """Divides like :meth:`tasks`, given Spark's offsets."""
-        return self.tasks(self.offset(start), self.offset(end))
-
     @property
     def feed(self) -> Feed:
         """The feed, connected on first use."""
