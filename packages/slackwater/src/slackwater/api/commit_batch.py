@@ -130,13 +130,7 @@ def for_each_commit_batch(
 
 
 class CommitBatches:
-    """Determines what the batches of a query contain, from the offset log in its checkpoint.
-
-    Args:
-        checkpoint: The query's checkpoint location.
-        options: The options of its source.
-        read_file: Reads files below the location.
-    """
+    """Determines what the batches of a query contain, from the offset log in its checkpoint."""
 
     def __init__(self, checkpoint: str, options: SourceOptions, read_file: ReadFile) -> None:
         self._checkpoint = checkpoint
@@ -144,12 +138,7 @@ class CommitBatches:
         self._read_file = read_file
 
     def batch(self, batch_id: int) -> CommitBatch:
-        """Returns the batch with this number.
-
-        Raises:
-            StateError: The checkpoint does not contain it.
-            ConfigError: The query reads changes more than once.
-        """
+        """Returns the batch with this number."""
         end = self._end(batch_id)
         start = self._start(batch_id, end)
         return CommitBatch(

@@ -93,14 +93,7 @@ _PYTHON_TYPES: Final[dict[TypeKind, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """A function as it is sent to the workers; see :class:`slackwater.engine.evaluate.Evaluators`.
-
-    Attributes:
-        stage: The name of the stage.
-        pickled: The function, pickled by cloudpickle.
-        schema: The type of the documents, as Spark's JSON.
-        as_text: For each input, the names of columns whose values are to be text.
-    """
+    """A function as it is sent to the workers; see :class:`slackwater.engine.evaluate.Evaluators`."""
 
     stage: str
     pickled: bytes
@@ -122,13 +115,7 @@ class PickledFunction:
 
 
 class _PythonEvaluator:
-    """Calls a function for each key at each point. Use it from one thread.
-
-    Args:
-        function: The function.
-        key: The key of the stage.
-        inputs: The inputs of its rows part.
-    """
+    """Calls a function for each key at each point. Use it from one thread."""
 
     def __init__(
         self, function: PickledFunction, key: Sequence[KeyColumn], inputs: Sequence[InputPlan]
@@ -279,11 +266,7 @@ class _PythonRows:
         ]
 
     def row(self, wire: Sequence[Any]) -> dict[str, Any]:
-        """Returns the row by column name.
-
-        Raises:
-            InputError: A Python type cannot represent a value: an infinite time, a year above 9999.
-        """
+        """Returns the row by column name."""
         values = list(wire)
         for position, convert in self._converters:
             value = values[position]

@@ -123,17 +123,7 @@ class FunctionStage:
     def plan(
         self, function: KeyFunction, catalog: Catalog | None, read: Collection[str]
     ) -> tuple[EnginePlan, PickledFunction]:
-        """Plans one stage whose rows part calls the function.
-
-        Args:
-            function: The user's function.
-            catalog: The declared tables.
-            read: The full names of the tables that are read; the stage reads all of them unless its key names
-                some.
-
-        Raises:
-            ConfigError: An argument cannot be used, or a table is not declared, or not read.
-        """
+        """Plans one stage whose rows part calls the function."""
         self._check_options()
         inputs = tuple(
             self._input(find_table(catalog, table, read), columns)

@@ -148,10 +148,7 @@ class BatchResult:
 class BatchJobs:
     """Runs the batches of a pipeline, all in the thread that creates this object.
 
-    Args:
-        context: Spark's context.
-        program: What the tasks have in common.
-        parallelism: The number of tasks of each level of a large batch.
+    Methods raise SPARK_ERRORS if a task failed as often as Spark repeats it, or Spark has ended.
     """
 
     def __init__(self, context: SparkContext, program: TaskProgram, parallelism: int) -> None:
@@ -168,11 +165,7 @@ class BatchJobs:
         self._program = pickle.dumps(program)
 
     def run(self, batch_id: int, planned: PlannedBatch | CopiedBatch, state: KnownState) -> BatchResult:
-        """Runs a batch. It may be repeated.
-
-        Raises:
-            SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark has ended.
-        """
+        """Runs a batch. It may be repeated."""
         if len(planned.tasks) == 1:
             run = partial(run_whole, self._program, state, planned.tasks[0])
             return _sorted_out(collect(self._one.mapPartitions(run)))
@@ -182,20 +175,12 @@ class BatchJobs:
         return result
 
     def check(self) -> None:
-        """Detects, while there is no batch, that Spark's JVM has ended; takes microseconds.
-
-        Raises:
-            SPARK_ERRORS: Spark has ended.
-        """
+        """Detects, while there is no batch, that Spark's JVM has ended; takes microseconds."""
         if (ended := explain_jvm_end()) is not None:
             raise ConnectionError(ended)
 
     def cancel(self) -> None:
-        """Ends the running batch, if there is one, with an error; other jobs continue. Thread-safe.
-
-        Raises:
-            SPARK_ERRORS: Spark has ended.
-        """
+        """Ends the running batch, if there is one, with an error; other jobs continue. Thread-safe."""
         self._context.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:

@@ -64,6 +64,10 @@ class CheckpointIdentity:
 class Checkpoint:
     """A checkpoint, which does not have to exist yet.
 
+    Methods raise UnavailableError if its store does not answer, ConfigError if its address or Spark's
+    configuration cannot be used, and StateError if it belongs to a pipeline with another meaning, or its
+    record has another version or is not ours.
+
     Args:
         address: A path of this machine, an address of a file system, or ``s3a://…``, which is accessed as
             Spark is configured.
@@ -79,22 +83,14 @@ class Checkpoint:
 
     @cached_property
     def location(self) -> str:
-        """The address with everything that is needed to access it; it may contain credentials.
-
-        Raises:
-            ConfigError: Spark's configuration cannot be used.
-        """
+        """The address with everything that is needed to access it; it may contain credentials."""
         if not self.address.startswith(_S3A):
             return self.address
         return s3_address(self.address, {**given_conf(os.environ), **self._spark_conf})
 
     @cached_property
     def store(self) -> StateStore:
-        """The store of the state.
-
-        Raises:
-            ConfigError: The address belongs to no supported file system.
-        """
+        """The store of the state."""
         return open_store(self.location, self.address)
 
     @property
@@ -115,34 +111,19 @@ class Checkpoint:
         return None if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written"
 
     def identity(self) -> CheckpointIdentity | None:
-        """Returns what the first run has recorded; None if there was none.
-
-        Raises:
-            StateError: The record has another version, or is not ours.
-            UnavailableError: The store does not answer.
-        """
+        """Returns what the first run has recorded; None if there was none."""
         noted = self._noted()
         if noted is None or "query_id" not in noted:
             return None
         return CheckpointIdentity(str(noted["query_id"]), int(noted["buckets"]))
 
     def check(self, fingerprint: Fingerprint) -> None:
-        """Refuses a pipeline that must not use this checkpoint; changes nothing.
-
-        Raises:
-            StateError: The checkpoint belongs to a pipeline with another meaning.
-            UnavailableError: The store does not answer.
-        """
+        """Refuses a pipeline that must not use this checkpoint; changes nothing."""
         if changes := self.changes(fingerprint):
             raise self._incompatible(changes, fingerprint["revision"])
 
     def changes(self, fingerprint: Fingerprint) -> tuple[Change, ...]:
-        """Returns what has changed since the first run; empty if the pipeline matches, or if there was none.
-
-        Raises:
-            StateError: The record has another version, or is not ours.
-            UnavailableError: The store does not answer.
-        """
+        """Returns what has changed since the first run; empty if nothing has, or if there was none."""
         noted = self._noted()
         if noted is not None:
             return tuple(_changes(noted, fingerprint))
@@ -162,11 +143,7 @@ class Checkpoint:
         return identity
 
     def remove(self) -> None:
-        """Removes what a pipeline has written here; other files stay. It can be repeated after a kill.
-
-        Raises:
-            UnavailableError: The store does not answer.
-        """
+        """Removes what a pipeline has written here; other files stay. It can be repeated after a kill."""
         from slackwater.engine.state.keeper import PUBLISHED
         from slackwater.engine.state.manifest import MANIFESTS, SEGMENTS
         from slackwater.outputs.function import PROGRESS_FILE

@@ -40,6 +40,10 @@ class CopiedBatch:
 class EarlierRevision:
     """The state of an earlier revision, with which a pipeline can begin. Nothing there is changed.
 
+    Methods raise ConfigError if some rows or columns are not kept or the two pipelines read different things,
+    StateError if there is no state or it is damaged or belongs to another pipeline, and UnavailableError if
+    the store does not answer.
+
     Args:
         earlier: The definition of the earlier revision.
         definition: The pipeline that is to begin; its number of buckets is known.
@@ -62,14 +66,7 @@ class EarlierRevision:
         return f"{self._earlier.name} in {self.checkpoint.store.address}"
 
     def check(self) -> Position:
-        """Refuses a state that lacks what the pipeline needs; returns its position in the source.
-
-        Raises:
-            ConfigError: Some rows or columns are not kept, or the two pipelines read different
-                things.
-            StateError: There is no state, or it is damaged or belongs to another pipeline.
-            UnavailableError: The store does not answer.
-        """
+        """Refuses a state that lacks what the pipeline needs; returns its position in the source."""
         self._tables()
         fingerprint = self._fingerprint()
         try:
@@ -86,8 +83,6 @@ class EarlierRevision:
         Args:
             target: The store of the pipeline's checkpoint.
             is_wanted: Called from time to time; if it returns False, the method returns None.
-
-        Raises the same errors as :meth:`check`.
         """
         tables = self._tables()
         stages = {each.origin.stage for each in tables}
@@ -113,11 +108,7 @@ class EarlierRevision:
         return CopiedBatch(header, copy_tasks(tables, state, end.lsn), end)
 
     def _tables(self) -> tuple[TableCopy, ...]:
-        """Returns where the rows of each input are.
-
-        Raises:
-            ConfigError: Some are not kept, or the two pipelines read different things.
-        """
+        """Returns where the rows of each input are."""
         earlier, definition = self._earlier, self._definition
         if earlier.revision == definition.revision:
             raise ConfigError(
@@ -141,11 +132,7 @@ class EarlierRevision:
             raise self._unfit(str(error)) from error
 
     def _fingerprint(self) -> str:
-        """Returns the fingerprint of the earlier revision's state, after checking that it belongs to it.
-
-        Raises:
-            StateError: It does not.
-        """
+        """Returns the fingerprint of the earlier revision's state, after checking that it belongs to it."""
         identity = self.checkpoint.identity()
         if identity is None:
             raise self._unusable("the checkpoint has no state")

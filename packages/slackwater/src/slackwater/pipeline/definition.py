@@ -83,11 +83,7 @@ class PipelineSql:
     def plan(
         self, published: Collection[str], catalog: Catalog | None = None, scope: Scope = Scope.STRICT
     ) -> EnginePlan:
-        """Plans the published views, optionally over other tables.
-
-        Raises:
-            SqlTextError: A view is not supported; the error contains the position.
-        """
+        """Plans the published views, optionally over other tables."""
         accumulates = scope is Scope.STRICT
         return compile_pipeline(
             self.views, catalog or self.catalog, published=published, accumulates=accumulates

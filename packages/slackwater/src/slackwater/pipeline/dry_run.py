@@ -74,12 +74,7 @@ effect."""
 
 
 def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
-    """Yields everything that a run would find, as it is found. Nothing is written.
-
-    Args:
-        definition: The pipeline.
-        settings: The settings of the run.
-    """
+    """Yields everything that a run would find, as it is found. Nothing is written."""
     return _DryRun(definition, settings).findings()
 
 

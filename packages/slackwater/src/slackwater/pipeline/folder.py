@@ -144,11 +144,7 @@ def _views(folder: Path) -> tuple[tuple[str, str], ...]:
 def read_outputs(
     toml: TomlTable, pipeline: str, views: Sequence[str], revision: int
 ) -> tuple[ViewOutput, ...]:
-    """Reads the outputs, in the order of the published views.
-
-    Raises:
-        ConfigError: An output cannot be used; the error names the key and the reason.
-    """
+    """Reads the outputs, in the order of the published views."""
     single, several = toml.table("output"), toml.table("outputs")
     if single.values and several.values:
         raise toml.error("output", "cannot be combined with [outputs.<view>]", "remove one of the two")

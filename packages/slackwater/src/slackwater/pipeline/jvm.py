@@ -75,9 +75,6 @@ def logged_output(spark_log: Path) -> Iterator[int]:
 
     A separate thread appends the lines to Spark's log, or to our own log if :func:`shows_output`, until the
     last writer has closed the pipe. Our end is closed with the block.
-
-    Args:
-        spark_log: The file of Spark's log.
     """
     reader, writer = os.pipe()
     arguments = (reader, spark_log)
@@ -120,9 +117,6 @@ def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
     """Makes PySpark's launch of a JVM within the block fail if the JVM ends or takes too long.
 
     PySpark itself does not report the exit code, and waits forever for a JVM that ended with 0.
-
-    Args:
-        is_in_vain: Set when nothing waits for the JVM any more.
 
     Raises:
         UnavailableError: The JVM ended before it answered, did not answer, or is no longer needed.
@@ -252,9 +246,6 @@ def collect(rdd: RDD[T]) -> list[T]:
     For each job, ``RDD.collect`` makes Spark read the code of its largest classes three times, in search of
     statements that closures must not contain. An asynchronous job searches once, in a small class. Its rows
     are then transferred through a socket, because Py4J would convert them to text.
-
-    Raises:
-        SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark has ended.
     """
     jvm: Any = rdd.context._jvm  # noqa: SLF001 - Spark's own names, here and below
     packed: Any = rdd._jrdd.collectAsync().get()  # noqa: SLF001

@@ -40,11 +40,6 @@ class RunMonitor:
 
     One thread informs it; any thread may read. A turn is a step of the run: of its start, or of the loop that
     searches for a batch, runs it, and makes it visible.
-
-    Args:
-        pipeline: The pipeline's name.
-        source: The source that it reads.
-        clock: The time.
     """
 
     def __init__(self, pipeline: str, source: str, clock: Clock | None = None) -> None:

@@ -136,15 +136,7 @@ class RunReporter:
         *,
         calls_function: bool = False,
     ) -> "RunReporter":
-        """Returns a reporter for the Kafka of the settings; nothing is requested yet.
-
-        Args:
-            definition: The pipeline.
-            settings: The settings of the run.
-            checkpoint: The address of the checkpoint, without credentials.
-            clock: Provides the time.
-            calls_function: Whether a function receives the documents.
-        """
+        """Returns a reporter for the Kafka of the settings; nothing is requested yet."""
         registration = make_registration(
             definition,
             timeline=settings.timeline,
@@ -332,15 +324,7 @@ def _taken(holder: KnownRun, now_ms: int) -> StateError:
 def make_registration(
     definition: PipelineDefinition, *, timeline: int, checkpoint: str, calls_function: bool, clock: Clock
 ) -> PipelineRegistration:
-    """Returns the description of a run of this process that begins now, without the id of its checkpoint.
-
-    Args:
-        definition: The pipeline.
-        timeline: The timeline that is read.
-        checkpoint: The address of the checkpoint, without credentials.
-        calls_function: Whether a function receives the documents.
-        clock: Provides the start time.
-    """
+    """Returns the description of a run of this process that begins now, without the id of its checkpoint."""
     topics = SourceTopics(definition.source, definition.topics)
     views = zip(definition.plan.views, definition.outputs, strict=True)
     return PipelineRegistration(

@@ -47,13 +47,6 @@ def make_sink(
 ) -> Sink:
     """Creates the sink for a pipeline's outputs; nothing is opened yet.
 
-    Args:
-        definition: Specifies the output of each view.
-        settings: Specifies the servers.
-        probe: Informed of each step, for tests.
-        clock: None for the system's clock.
-        waiting: How it waits for its server; None to wait silently, for as long as it is patient.
-
     Raises:
         ConfigError: The outputs are of several kinds, or their servers are not specified.
     """
@@ -124,11 +117,7 @@ def sink_kind(definition: PipelineDefinition) -> SinkKind:
 
 
 def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> KafkaSinkSettings:
-    """Returns the settings of a pipeline's Kafka sink.
-
-    Raises:
-        ConfigError: The columns or the key of a view do not fit the form of its output.
-    """
+    """Returns the settings of a pipeline's Kafka sink."""
     forms = output_forms(definition)
     return KafkaSinkSettings(
         pipeline=definition.name,
@@ -157,11 +146,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
 
 
 def output_forms(definition: PipelineDefinition) -> dict[int, OutputForm]:
-    """Returns the forms of records in Kafka by the number of the view; others are plain JSON.
-
-    Raises:
-        ConfigError: The columns or the key of a view do not fit the form.
-    """
+    """Returns the forms of records in Kafka by the number of the view; others are plain JSON."""
     views = enumerate(zip(definition.plan.views, definition.outputs, strict=True))
     forms = {number: output_form(view, output.format, output.key_format) for number, (view, output) in views}
     return {number: form for number, form in forms.items() if form is not None}

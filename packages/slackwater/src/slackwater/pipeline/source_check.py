@@ -134,9 +134,6 @@ class CatalogueCheck:
     def first_look(self, copied: Checkpoint | None = None) -> tuple[CapturedFinding, ...]:
         """Looks now, and returns what is wrong; nothing is written.
 
-        Args:
-            copied: The checkpoint of the revision whose state the pipeline begins with, if there is one.
-
         Raises:
             UnavailableError: The checkpoint's store does not answer.
             psycopg.Error: The database does not answer.
@@ -159,7 +156,6 @@ class CatalogueCheck:
 
         Raises:
             InputError: Rows of a table are not all in its topic.
-            UnavailableError: The checkpoint's store does not answer.
         """
         seen, self._seen = self._seen, None
         if seen is None:

@@ -102,11 +102,7 @@ def given_conf(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def configured_defaults(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings in ``spark-defaults.conf``, in the place where Spark's scripts look for it.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """Returns the settings in ``spark-defaults.conf``, in the place where Spark's scripts look for it."""
     home = environment.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
     path = Path(environment.get("SPARK_CONF_DIR") or Path(home, "conf"), _DEFAULTS_FILE)
     try:
@@ -140,12 +136,6 @@ def session_conf(
 ) -> dict[str, str]:
     """Returns the complete configuration of the session.
 
-    Args:
-        name: The name of the application, unless one is configured.
-        settings: The settings of the run.
-        given: The settings of Spark's own files and ``spark-submit``.
-        spark_log: The file for the JVM's log; None for what its own configuration specifies.
-
     Raises:
         ConfigError: A setting has a value with which tasks cannot run.
     """
@@ -175,11 +165,7 @@ def session_conf(
 
 
 def _required(conf: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings that tasks require.
-
-    Raises:
-        ConfigError: One of them has another value.
-    """
+    """Returns the settings that tasks require."""
     for name, required in _REQUIRED.items():
         found = conf.get(name, required.value)
         if found.strip().lower() != required.value:

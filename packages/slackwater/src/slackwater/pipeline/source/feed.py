@@ -54,7 +54,10 @@ class Feed:
     If Redis is unavailable, behind or wrong, this is slower, but never wrong, and it never blocks. Everything
     that is kept is a cache, which is rebuilt when another position is requested. The memory depends on the
     number of records since the slowest group's position, and on the transactions that no group has passed.
-    Not thread-safe; methods may block for the time-outs of log and store.
+    Not thread-safe; methods may block for the time-outs of log and store. They raise TopicUnavailableError if
+    Kafka does not answer, CutLogReplacedError if the log is another one than a position was planned from or
+    has become shorter, RecordsGoneError if it no longer lists what is needed, and in scope ``aggregate``
+    ConfigError if the topics do not have the same number of partitions, or the number has changed.
 
     Args:
         options: The options of the query: which log, timeline and topics, in which scope.
@@ -126,22 +129,13 @@ class Feed:
         """Returns where the timeline begins in the data topics; a missing topic begins at 0.
 
         Call it when the timeline has a cut; the answer is then final.
-
-        Raises:
-            TopicUnavailableError: Kafka does not answer. StateError: Has lost a part of the log.
         """
         if self._beginning is None:
             self._beginning = _end_of_earlier_timelines(self._options, self._log)
         return self._beginning
 
     def newest(self) -> PublishedCut | None:
-        """Returns the newest cut in the log.
-
-        Raises:
-            ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
-                or the number has changed.
-            TopicUnavailableError: Kafka does not answer.
-        """
+        """Returns the newest cut in the log."""
         self._watch.check("")
         newest = self._log.newest()
         if newest is None or newest.cut.timeline != self._options.timeline:
@@ -155,11 +149,7 @@ class Feed:
         return self._log.end()
 
     def move_to(self, start: Position) -> None:
-        """Prepares for the batch that begins at ``start``, and forgets what only earlier batches needed.
-
-        Raises:
-            CutLogReplacedError: ``start`` was planned from another log.
-        """
+        """Prepares for the batch that begins at ``start``, and forgets what only earlier batches needed."""
         self._watch.check(start.log_id)
         if (start.lsns, start.log) == self._stands_at:
             return
@@ -184,12 +174,6 @@ class Feed:
 
         Returns:
             Whether there may be more to read immediately.
-
-        Raises:
-            ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
-                or the number has changed.
-            CutLogReplacedError: The log has become shorter.
-            TopicUnavailableError: Kafka does not answer.
         """
         position = self._log_position
         if not (self._watch.has_news(position) if up_to is None else position < up_to):
@@ -210,10 +194,6 @@ class Feed:
 
         Another sidecar may have written it there. Markers ahead of the frontier may wait for what is missing,
         but a cut after a hole cannot.
-
-        Raises:
-            RecordsGoneError: It does not exist, because the log was truncated or recreated.
-            TopicUnavailableError: Kafka does not answer.
         """
         floors = _lower_floors(start.floor)
         while (hole := self._segments.find_hole()) is not None:
@@ -223,17 +203,7 @@ class Feed:
             self._read_range(start, floor, self._log_position)
 
     def content(self, start: Position, end: Position, windows: Sequence[GroupWindow]) -> BatchContent:
-        """Returns what a batch contains. The result depends only on the two positions and the log.
-
-        Args:
-            start: Where the batch begins.
-            end: Where it ends.
-            windows: The commits of each group in the batch.
-
-        Raises:
-            RecordsGoneError: The log does not list every transaction in between.
-            TopicUnavailableError: Kafka does not answer. StateError: The log is another one.
-        """
+        """Returns what a batch contains. The result depends only on the two positions and the log."""
         self.move_to(start)
         missing: RecordsGoneError | None = None
         for floor in (start.floor, *_lower_floors(start.floor)):
@@ -452,10 +422,6 @@ def _end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[st
 
     Records below that belong to another history, with transactions of the same xids. Sidecars begin there,
     too.
-
-    Raises:
-        RecordsGoneError: The log has lost what came before the timeline.
-        TopicUnavailableError, StateError: The log cannot be read.
     """
     newest: Cut | None = None
     if options.timeline == 1:

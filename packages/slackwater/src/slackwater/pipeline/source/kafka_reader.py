@@ -66,10 +66,7 @@ def existing_topics(
 ) -> frozenset[str]:
     """Returns the names of all topics that a cluster reports.
 
-    Args:
-        kafka: The cluster.
-        timeout: How long to wait for an answer.
-        pause: Waits for this many seconds, at least every five; an error that it raises ends the wait.
+    It pauses at most five seconds at a time; an error that `pause` raises ends the wait.
 
     Raises:
         UnavailableError: The cluster does not answer within the time-out.
@@ -89,12 +86,6 @@ def first_values(
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
     """Yields the values of the first records of each partition of those topics that exist, in any order.
-
-    Args:
-        kafka: The cluster.
-        topics: The topics.
-        timeout: How long to wait for each answer.
-        pause: See :func:`existing_topics`.
 
     Raises:
         StateError: A topic is gone. UnavailableError: The cluster does not answer within the time-out.

@@ -22,13 +22,8 @@ class LogWatch:
     """Determines whether the log may have news. All data is read from the log; Redis only signals.
 
     What others write to Redis can make a reader check needlessly, or a quarter of a second late, but
-    never affects a batch. Not thread-safe; blocks for at most the store's time-out.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        store: None if there is no Redis.
-        log: The source's cut log.
-        monotonic: Returns seconds that never decrease.
+    never affects a batch. Not thread-safe; blocks for at most the store's time-out. Methods raise
+    TopicUnavailableError if Kafka does not answer.
     """
 
     def __init__(
@@ -45,15 +40,7 @@ class LogWatch:
         self._is_promised = self._is_warned = False
 
     def check(self, expected: str) -> None:
-        """Refuses a log other than the one that was read before; asks Kafka every few seconds.
-
-        Args:
-            expected: The id of that log; empty if it was not recorded.
-
-        Raises:
-            CutLogReplacedError: It is another log.
-            TopicUnavailableError: Kafka does not answer.
-        """
+        """Refuses a log without the expected id, unless that is empty; asks Kafka every few seconds."""
         now = self._monotonic()
         if now >= self._log_id_at:
             found = self._log.identity() or ""
@@ -70,11 +57,7 @@ class LogWatch:
         raise CutLogReplacedError(cut_log_topic(self._source), evidence)
 
     def has_news(self, position: int) -> bool:
-        """Returns whether the log may contain something at or above an offset.
-
-        Raises:
-            TopicUnavailableError: Kafka does not answer.
-        """
+        """Returns whether the log may contain something at or above an offset."""
         self._is_promised = False
         if self._monotonic() >= self._look_at:
             return True
@@ -95,11 +78,7 @@ class LogWatch:
         self._look_at = float("-inf")
 
     def note_end(self, *, found: bool) -> None:
-        """Records that the log was read to its end.
-
-        Args:
-            found: Whether there was anything where Redis indicated news.
-        """
+        """Records that the log was read to its end, and whether there was what Redis indicated."""
         if self._is_promised and not found:
             self._leave_store_alone("it names a cut that the cut log does not contain")
         self._is_promised = False

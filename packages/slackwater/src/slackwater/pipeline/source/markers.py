@@ -96,11 +96,6 @@ def advance(start: Position, known: KnownMarkers, max_events: int | None) -> Pos
     to its next marker. A barrier is passed if a newer one can be reached, so that catching up takes large
     batches.
 
-    Args:
-        start: Where the batch begins, with all groups and topics.
-        known: The markers after it.
-        max_events: The number of offsets that the batch may read.
-
     Returns:
         ``start`` with other LSNs and positions in topics; the caller sets its positions in the cut log.
     """

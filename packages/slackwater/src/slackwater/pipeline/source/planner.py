@@ -42,7 +42,9 @@ class PlannedCut(NamedTuple):
 class Planner:
     """Plans the batches of a query. It only keeps a cache: every answer depends only on the arguments.
 
-    Not thread-safe; methods may block for the time-outs of Kafka and Redis.
+    Not thread-safe; methods may block for the time-outs of Kafka and Redis. They raise what :class:`Feed` does,
+    ConfigError if a table that is read has had no complete snapshot, and StateError for an offset that does
+    not fit this query or this version.
 
     Args:
         options: The options of the query.
@@ -77,14 +79,6 @@ class Planner:
             max_events: The number of offsets that it may read; the next marker is always admitted. None for
                 any number.
             target: An offset of the cut log from which on nothing counts; None for everything.
-
-        Raises:
-            RecordsGoneError: There are newer cuts, but none that connects.
-            ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
-                or the number has changed.
-            CutLogReplacedError: ``start`` was planned from another log.
-            TopicUnavailableError: Kafka is needed and does not answer.
-            ConfigError: A table that is read has had no complete snapshot.
         """
         feed = self.feed
         feed.move_to(start)
@@ -99,30 +93,17 @@ class Planner:
         return self._end(start, moved)
 
     def content(self, start: Position, end: Position) -> BatchContent:
-        """Returns what the batch between two positions contains.
-
-        Raises:
-            RecordsGoneError: The cut log does not list every transaction in between.
-            TopicUnavailableError: Kafka does not answer. StateError: The log is another one.
-        """
+        """Returns what the batch between two positions contains."""
         start = self._with_topics(start, len(end.lsns))
         return self.feed.content(start, end, windows_between(start, end))
 
     def tasks(self, start: Position, end: Position) -> list[BatchTask]:
-        """Divides what is to be read between two positions into tasks; empty if that is nothing.
-
-        Raises the same errors as :meth:`plan`.
-        """
+        """Divides what is to be read between two positions into tasks; empty if that is nothing."""
         planned = self.plan(start, end)
         return [] if planned is None else [task for task in planned.tasks if task.spans]
 
     def plan(self, start: Position, end: Position) -> PlannedBatch | None:
-        """Divides a batch, whose end was chosen now or earlier, into tasks; None if it is empty.
-
-        Raises:
-            RecordsGoneError: The cut log does not list every transaction in between.
-            TopicUnavailableError: Kafka does not answer. StateError: The log is another one.
-        """
+        """Divides a batch, whose end was chosen now or earlier, into tasks; None if it is empty."""
         options = self.options
         start = self._with_topics(start, len(end.lsns))
         windows = windows_between(start, end)
@@ -160,11 +141,7 @@ class Planner:
         return [PlannedCut(each.lsn, each.ended_ms, each.written_ms) for each in found]
 
     def offset(self, data: dict[str, Any]) -> Position:
-        """Decodes an offset that Spark passes.
-
-        Raises:
-            StateError: It does not fit this query or this version.
-        """
+        """Decodes an offset that Spark passes."""
         options = self.options
         return Position.from_json(data, source=options.source, timeline=options.timeline, scope=options.scope)
 
@@ -284,13 +261,7 @@ def _passed(
 
 
 def _unread(scope: Scope, ends: tuple[int, ...], lsns: tuple[int, ...]) -> list[TopicPosition]:
-    """Returns the positions of all groups in a topic of which nothing was read.
-
-    Args:
-        scope: The scope of the query.
-        ends: Where the timeline begins in the topic's partitions.
-        lsns: The LSNs that the groups have reached.
-    """
+    """Returns the positions of all groups in a topic of which nothing was read."""
     starts = (group_offsets(scope, ends, number) for number in range(len(lsns)))
     return [TopicPosition(start, lsn, start) for start, lsn in zip(starts, lsns, strict=True)]
 

@@ -30,14 +30,7 @@ NULL = b"null"
 
 
 class RowWriter:
-    """Converts changes to Arrow batches of :data:`ROW_SCHEMA`.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        schema: The schema as Spark resolved it.
-        changes: Determines which changes count.
-        to_json: Converts keys to JSON; None if they are JSON.
-    """
+    """Converts changes to Arrow batches of :data:`ROW_SCHEMA`."""
 
     def __init__(
         self, source: str, schema: "StructType", changes: BatchChanges, to_json: "ToJson | None" = None

@@ -46,12 +46,7 @@ def collector_paused() -> Iterator[None]:
 
 
 class IdlePackers:
-    """Empty packers of one specification. They are kept because building one compiles its codecs.
-
-    Args:
-        spec: The specification.
-        keeps_old: Whether events contain old rows.
-    """
+    """Empty packers of one specification. They are kept because building one compiles its codecs."""
 
     def __init__(self, spec: PackingSpec, *, keeps_old: bool = False) -> None:
         self._spec = spec
@@ -110,17 +105,8 @@ def pack_changes(
     """Packs the changes of a task.
 
     Each span is packed separately, because spans of several partitions arrive interleaved. The payloads of a
-    batch are therefore the same at every attempt.
-
-    Args:
-        packers: The packers of the pipeline.
-        changes: Determines which changes count.
-        touch_lsn: The commit from which on the groups of stages without key columns exist; None if nothing is
-            announced.
-        portions: Records by span.
-
-    Raises:
-        BadInputError: A record cannot be decoded; the error names its place.
+    batch are therefore the same at every attempt. From commit `touch_lsn` on, the groups of stages without key
+    columns exist; None if nothing is announced.
     """
     payloads: list[PackedPayload] = []
     if touch_lsn is not None:

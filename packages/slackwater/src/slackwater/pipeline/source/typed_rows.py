@@ -118,11 +118,7 @@ class TypedTable:
 
     @classmethod
     def from_json(cls, text: str) -> "TypedTable":
-        """Decodes what :meth:`to_json` returned.
-
-        Raises:
-            ValueError: The text has another form.
-        """
+        """Decodes what :meth:`to_json` returned."""
         return msgspec.json.decode(text, type=cls)
 
     def _field(self, column: Column) -> StructField:
@@ -131,11 +127,7 @@ class TypedTable:
 
 
 class RowImages:
-    """Converts the row images of a table's changes to values for Arrow.
-
-    Args:
-        typed: The table.
-    """
+    """Converts the row images of a table's changes to values for Arrow."""
 
     def __init__(self, typed: TypedTable) -> None:
         table = typed.table
@@ -169,10 +161,6 @@ class RowImages:
         """Returns the new row, and the names of the columns that an update omitted (null in the row).
 
         The update of a primary key is a delete and an insert, which omits them, too.
-
-        Raises:
-            RowContradictsSchemaError: The record does not match the declaration.
-            InputError: Spark's type cannot represent a value.
         """
         row, texts = self._codec.decode(after, is_snapshot=op == "r"), self._texts_of(after, op)
         if op == "r" or not (self._codec.has_unavailable(row) or UNAVAILABLE in texts):
@@ -186,12 +174,7 @@ class RowImages:
         return self._values(known[: len(row)], known[len(row) :]), left_out or None
 
     def before(self, before: bytes) -> Values:
-        """Returns the old row: all of it with REPLICA IDENTITY FULL, otherwise the primary key's columns.
-
-        Raises:
-            RowContradictsSchemaError: The record does not match the declaration.
-            InputError: Spark's type cannot represent a value.
-        """
+        """Returns the old row: all of it with REPLICA IDENTITY FULL, otherwise the primary key's columns."""
         if self._table.replica_identity_full:
             return self._values(self._codec.decode(before), self._texts_of(before))
         row: list[Any] = [None] * len(self._exact)
@@ -256,14 +239,7 @@ def typed_row_schema(typed: TypedTable) -> StructType:
 
 
 class TypedRowWriter(RowWriter):
-    """Converts changes of one declared table to Arrow batches of :func:`typed_row_schema`.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        typed: The table.
-        schema: The schema as Spark resolved it.
-        changes: Determines which changes count.
-    """
+    """Converts changes of one declared table to Arrow batches of :func:`typed_row_schema`."""
 
     def __init__(self, source: str, typed: TypedTable, schema: StructType, changes: BatchChanges) -> None:
         super().__init__(source, schema, changes)

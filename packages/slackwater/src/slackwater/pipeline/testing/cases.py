@@ -59,21 +59,13 @@ class Placed:
         return self.value
 
     def mapping(self, what: str) -> "dict[str, Placed]":
-        """Returns the value, which must be a mapping.
-
-        Raises:
-            InputError: It is not.
-        """
+        """Returns the value, which must be a mapping."""
         if not isinstance(self.value, dict):
             raise self.error(f"expected {what}, as a mapping")
         return self.value
 
     def list(self, what: str) -> "list[Placed]":
-        """Returns the value, which must be a list.
-
-        Raises:
-            InputError: It is not.
-        """
+        """Returns the value, which must be a list."""
         if not isinstance(self.value, list):
             raise self.error(f"expected {what}, as a list")
         return self.value
@@ -93,12 +85,7 @@ Apply = Callable[[ViewTest, Placed], None]
 
 @dataclass(frozen=True, slots=True)
 class ViewCase:
-    """One test of a file.
-
-    Attributes:
-        name: The name of the test, which describes the views.
-        transactions: The transactions in their order.
-    """
+    """One test of a file."""
 
     name: str
     transactions: Placed

@@ -23,17 +23,7 @@ _ABSENT: Final = object()
 def differences(
     view: PublishedView, expected: Sequence[PlainDocument], found: Sequence[PlainDocument]
 ) -> list[str]:
-    """Returns lines that describe the differences; empty if there are none. The order does not count.
-
-    Args:
-        view: The view.
-        expected: The expected documents. A number may stand for the text of a decimal, and a date or time for
-            its text.
-        found: The actual documents.
-
-    Raises:
-        InputError: An expected document has a column that the view lacks, or a key occurs twice.
-    """
+    """Returns lines that describe the differences; empty if there are none. The order does not count."""
     _check_columns(view, expected)
     decimals = {column.name for column in view.outputs if "DECIMAL" in column.type}
     wanted = [(_comparable(row, decimals), row) for row in expected]

@@ -25,7 +25,10 @@ _SHOWN_NAMES = 12
 
 
 class TableRows:
-    """The rows of one table in the open transaction. Use it from one thread."""
+    """The rows of one table in the open transaction. Use it from one thread.
+
+    Methods raise InputError, with the table, the column and the value, if a change is impossible.
+    """
 
     def __init__(self, table: Table, read: Collection[str]) -> None:
         """Begins without rows.
@@ -48,11 +51,7 @@ class TableRows:
         return tuple(self._rows.values())
 
     def insert(self, row: PlainRow) -> list[Event]:
-        """Adds a row.
-
-        Raises:
-            InputError: It is not a row of the table, or its primary key exists.
-        """
+        """Adds a row."""
         given = self._wire(row)
         wire = {column.name: given.get(column.name) for column in self.columns}
         for column in self.columns:
@@ -72,9 +71,6 @@ class TableRows:
         Args:
             row: The new values; other columns stay the same.
             where: The values; None if the row's own primary key identifies the row.
-
-        Raises:
-            InputError: A value is impossible, or no row matches.
         """
         new = self._wire(row)
         found = self._found("update", new if where is None else self._wire(where), is_key=where is None)
@@ -88,11 +84,7 @@ class TableRows:
         return events
 
     def delete(self, where: PlainRow) -> list[Event]:
-        """Removes the rows that have these values.
-
-        Raises:
-            InputError: A value is impossible, or no row matches.
-        """
+        """Removes the rows that have these values."""
         found = self._found("delete", self._wire(where), is_key=False)
         for key, _ in found:
             del self._rows[key]
@@ -104,11 +96,7 @@ class TableRows:
         return [("t", None, None)]
 
     def replace(self, rows: Sequence[PlainRow]) -> list[Event]:
-        """Replaces all rows of the table, with as few changes as possible.
-
-        Raises:
-            InputError: A row is not a row of the table, or two have the same primary key.
-        """
+        """Replaces all rows of the table, with as few changes as possible."""
         new: dict[object, WireRow] = {}
         for row in rows:
             given = self._wire(row)
