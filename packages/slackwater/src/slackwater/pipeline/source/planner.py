@@ -42,9 +42,9 @@ class PlannedCut(NamedTuple):
 class Planner:
     """Plans the batches of a query. It only keeps a cache: every answer depends only on the arguments.
 
-    Not thread-safe; methods may block for the time-outs of Kafka and Redis. They raise what :class:`Feed` does,
-    ConfigError if a table that is read has had no complete snapshot, and StateError for an offset that does
-    not fit this query or this version.
+    Not thread-safe; methods may block for the time-outs of Kafka and Redis. They raise what those of
+    :class:`Feed` raise, ConfigError if a table that is read has had no complete snapshot, and StateError for
+    an offset that does not fit this query or this version.
 
     Args:
         options: The options of the query.

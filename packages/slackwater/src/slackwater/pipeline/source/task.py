@@ -105,8 +105,8 @@ def pack_changes(
     """Packs the changes of a task.
 
     Each span is packed separately, because spans of several partitions arrive interleaved. The payloads of a
-    batch are therefore the same at every attempt. From commit `touch_lsn` on, the groups of stages without key
-    columns exist; None if nothing is announced.
+    batch are therefore the same at every attempt. From commit `touch_lsn` on, the groups of stages without
+    key columns exist; None if nothing is announced.
     """
     payloads: list[PackedPayload] = []
     if touch_lsn is not None:
