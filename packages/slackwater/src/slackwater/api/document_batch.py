@@ -15,7 +15,7 @@ from slackwater.api.commit_batch import Transaction, source_transaction
 from slackwater.api.documents import Documents, run_settings
 from slackwater.outputs.contract import SinkSettings
 from slackwater.outputs.function import FunctionFailedError, FunctionSink, SettledBatch
-from slackwater.pipeline import BatchProgress, PipelineDefinition, ViewOutput
+from slackwater.pipeline import BatchProgress, ViewOutput
 from slackwater.pipeline.batch_job import jobs_of_others
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.definition import keys_move
@@ -138,7 +138,7 @@ def for_each_document_batch(
     sink = FunctionSink(
         call,
         SinkSettings(pipeline=definition.name, emit=definition.emit),
-        keys_move=_keys_move(definition),
+        keys_move=tuple(keys_move(definition.plan, number) for number in range(len(views))),
         store=kept.store,
         place=f"checkpoint {kept.store.address}",
         hold=partial(kept.hold, f"a run of {definition.name}"),
@@ -163,11 +163,6 @@ def for_each_document_batch(
     except FunctionFailedError as failed:
         error = failed.error
     raise error  # out here, where it gets no other error as its context
-
-
-def _keys_move(definition: PipelineDefinition) -> tuple[bool, ...]:
-    plan = definition.plan
-    return tuple(keys_move(plan, number) for number in range(len(plan.views)))
 
 
 def _view_batch(batch: SettledBatch, views: tuple[str, ...], session: SparkSession) -> ViewBatch:

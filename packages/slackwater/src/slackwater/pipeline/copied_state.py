@@ -19,7 +19,7 @@ from slackwater.pipeline.checkpoint import Checkpoint, listed_changes
 from slackwater.pipeline.definition import PipelineDefinition, pipeline_fingerprint, stage_settings
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.source.position import Position
-from slackwater.protocol import SNAPSHOT_XID, BatchHeader, ConfigError, SourceTopics, StateError
+from slackwater.protocol import SNAPSHOT_XID, BatchHeader, ConfigError, StateError
 
 _FROM_THE_BEGINNING = (
     "start without --copy-state-of: the views are then built from the beginning of the source's topics"
@@ -119,7 +119,7 @@ class EarlierRevision:
             raise self._unfit('with scope "aggregate" the rows are not as of one commit')
         if earlier.source != definition.source:
             raise self._unfit(f"it reads source {earlier.source}, but this one reads {definition.source}")
-        now, then = (SourceTopics(each.source, each.topics) for each in (definition, earlier))
+        now, then = (each.source_topics for each in (definition, earlier))
         for table in definition.tables:
             if now.data(table) != then.data(table):
                 raise self._unfit(
@@ -147,8 +147,7 @@ class EarlierRevision:
         position = Position.from_json(
             data or {}, source=definition.source, timeline=self._timeline, scope=definition.scope
         )
-        topics = SourceTopics(definition.source, definition.topics)
-        wanted = {topics.data(table) for table in definition.tables}
+        wanted = definition.input_topics
         kept = {topic: each for topic, each in position.topics.items() if topic in wanted}
         return replace(position, topics=kept)
 

@@ -135,9 +135,14 @@ class PipelineDefinition:
         return table_names(self.plan)
 
     @property
+    def source_topics(self) -> SourceTopics:
+        """The topics of the source."""
+        return SourceTopics(self.source, self.topics)
+
+    @property
     def input_topics(self) -> frozenset[str]:
         """The topics of the tables."""
-        return frozenset(map(SourceTopics(self.source, self.topics).data, self.tables))
+        return frozenset(map(self.source_topics.data, self.tables))
 
 
 def stage_settings(definition: PipelineDefinition, limits: StatementLimits = DEFAULT_LIMITS) -> StageSettings:
@@ -250,7 +255,7 @@ def _shared_places(output: ViewOutput) -> tuple[str, ...]:
 
 def _check_topics(definition: PipelineDefinition, error: MakeError) -> None:
     """Refuses tables and outputs that would share a topic that has another purpose."""
-    source, topics = definition.source, SourceTopics(definition.source, definition.topics)
+    topics = definition.source_topics
     for shared in shared_topics(topics, definition.tables):
         raise error("source", f"table {shared.table}: {shared.text}", shared.hint)
     inputs = {topics.data(table): f"the topic of table {table}" for table in definition.tables}
@@ -260,7 +265,7 @@ def _check_topics(definition: PipelineDefinition, error: MakeError) -> None:
         if output.kind is not SinkKind.KAFKA:
             continue
         for place in (*_own_places(output), *_shared_places(output)):
-            used = inputs.get(place) or _purpose_of(place, source)
+            used = inputs.get(place) or _purpose_of(place, definition.source)
             if used:
                 problem = f"view {output.view!r} cannot write topic {place!r}, which is {used}"
                 raise error("outputs", problem, "use another name for the topic")
@@ -413,7 +418,7 @@ def rights_of(definition: PipelineDefinition) -> list[Right]:
         for each in definition.outputs
         if each.kind is SinkKind.KAFKA
     }
-    inputs = SourceTopics(definition.source, definition.topics)
+    inputs = definition.source_topics
     is_latest = definition.emit is Emit.LATEST
     return pipeline_rights(definition.name, inputs, definition.tables, outputs, is_latest=is_latest)
 

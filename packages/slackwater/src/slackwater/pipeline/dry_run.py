@@ -48,7 +48,6 @@ from slackwater.protocol import (
     KafkaSettings,
     RedisSettings,
     SlackwaterError,
-    SourceTopics,
     SystemClock,
     Verdict,
     format_position,
@@ -82,7 +81,7 @@ class _DryRun:
     def __init__(self, definition: PipelineDefinition, settings: RunSettings) -> None:
         self._definition, self._settings = definition, settings
         self._source, self._servers = definition.source, settings.servers
-        self._topics = SourceTopics(definition.source, definition.topics)
+        self._topics = definition.source_topics
         address = revision_checkpoint(settings.checkpoint, definition.revision)
         self._checkpoint = Checkpoint(address, settings.spark_conf)
         self._query_id: str | None = None

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 from slackwater.outputs.contract import Emit
 from slackwater.pipeline import PipelineDefinition, PipelineSql, ViewOutput, table_names
-from slackwater.sql.catalog import Catalog, Table
+from slackwater.sql.catalog import Catalog
 from slackwater.sql.plan import (
     AccumulatePart,
-    Accumulator,
     AccumulatorKind,
     DocumentsOutput,
     Edge,
@@ -126,10 +125,11 @@ def explain(
         state_bytes: The size of each stage's state, by its number; None if it is not known.
     """
     plan = definition.plan
-    uses = {}
+    uses, hints = {}, list(_global_groups(plan))
     if definition.sql is not None:
         published = [output.view for output in definition.outputs]
         uses = definition.sql.stage_uses(published, definition.scope)
+        hints = [*_replica_identities(plan, definition.sql, published), *hints]
     return Explanation(
         name=definition.name,
         source=definition.source,
@@ -148,7 +148,7 @@ def explain(
         ),
         levels=plan.levels,
         views=tuple(map(_view, plan.views, definition.outputs)),
-        hints=tuple(_hints(definition)),
+        hints=tuple(hints),
     )
 
 
@@ -168,7 +168,9 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     )
     yield from _sharing_lines(explanation)
     yield ""
-    yield from _level_lines(explanation.levels)
+    yield f"a batch takes {_counted(len(explanation.levels), 'exchange')}, one per level"
+    for level, numbers in enumerate(explanation.levels, 1):
+        yield from _folded(f"  level {level:<3} ", _stages_text(numbers))
     for stage in explanation.stages:
         yield ""
         yield from _stage_lines(stage)
@@ -287,7 +289,8 @@ def _key_columns(key: Sequence[KeyColumn], labels: Mapping[str, str]) -> tuple[s
 
 def _accumulated(part: AccumulatePart, labels: Mapping[str, str]) -> str:
     """Describes what is kept of groups."""
-    kept = ["the number of rows", *(_accumulator(each) for each in part.accumulators)]
+    each = (_ACCUMULATORS[each.kind].format(text=each.text) for each in part.accumulators)
+    kept = ["the number of rows", *each]
     of = "for the one group" if part.is_global else f"per group ({', '.join(_key_columns(part.key, labels))})"
     return f"{of}, not its rows: {_listed(kept)}"
 
@@ -324,10 +327,6 @@ def _receiver(edge: Edge, plan: EnginePlan) -> str:
     return f"stage {edge.stage}{alias}"
 
 
-def _accumulator(each: Accumulator) -> str:
-    return _ACCUMULATORS[each.kind].format(text=each.text)
-
-
 def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
     columns = {each.name: each.type for each in view.outputs}
     return ExplainedView(
@@ -341,21 +340,14 @@ def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
     )
 
 
-def _hints(definition: PipelineDefinition) -> Iterator[str]:
-    """Describes what could make the pipeline cheaper, with the reasons."""
-    if definition.sql is not None:
-        published = [output.view for output in definition.outputs]
-        yield from _replica_identities(definition.plan, definition.sql, published)
-    yield from _global_groups(definition.plan)
-
-
 def _replica_identities(plan: EnginePlan, sql: PipelineSql, published: list[str]) -> Iterator[str]:
     """Finds tables whose old rows would make stages unnecessary, by planning with old rows."""
     read = table_names(plan)
     for table in sql.catalog.tables:
         if table.full_name not in read or table.replica_identity_full:
             continue
-        other = sql.plan(published, _with_old_rows(sql.catalog, table))
+        others = (each for each in sql.catalog.tables if each is not table)
+        other = sql.plan(published, Catalog((*others, replace(table, replica_identity_full=True))))
         saved = len(plan.stages) - len(other.stages)
         if saved > 0:
             yield (
@@ -363,12 +355,6 @@ def _replica_identities(plan: EnginePlan, sql: PipelineSql, published: list[str]
                 f"stage{'' if saved == 1 else 's'}: without old rows, a stage has to remember which key "
                 "a row leaves"
             )
-
-
-def _with_old_rows(catalog: Catalog, table: Table) -> Catalog:
-    return Catalog(
-        tuple(replace(each, replica_identity_full=True) if each is table else each for each in catalog.tables)
-    )
 
 
 def _global_groups(plan: EnginePlan) -> Iterator[str]:
@@ -381,12 +367,6 @@ def _global_groups(plan: EnginePlan) -> Iterator[str]:
             yield f"stage {stage.number} has one group, so it runs in one task{parallel}"
 
 
-def _level_lines(levels: Sequence[tuple[int, ...]]) -> Iterator[str]:
-    yield f"a batch takes {_counted(len(levels), 'exchange')}, one per level"
-    for level, numbers in enumerate(levels, 1):
-        yield from _folded(f"  level {level:<3} ", _stages_text(numbers))
-
-
 def _stages_text(numbers: Sequence[int]) -> str:
     return f"stage{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
@@ -395,7 +375,9 @@ def _stage_lines(stage: ExplainedStage) -> Iterator[str]:
     key = ", ".join(stage.key) if stage.key else "nothing: one group"
     yield f"stage {stage.number}, keyed by {key}: {stage.why}"
     for each in stage.inputs:
-        yield from _folded("  reads     ", _input_text(each))
+        name = each.table if each.alias == each.table else f"{each.table} as {each.alias}"
+        columns = ", ".join(f"{column} {kind}" for column, kind in each.columns.items())
+        yield from _folded("  reads     ", f"{name}, by {', '.join(each.key) or 'nothing'}: {columns}")
     for kept in stage.keeps:
         yield from _folded("  keeps     ", kept)
     for computed in stage.computes:
@@ -411,18 +393,15 @@ def _stage_lines(stage: ExplainedStage) -> Iterator[str]:
             yield f"    {line}"
 
 
-def _input_text(each: ExplainedInput) -> str:
-    name = each.table if each.alias == each.table else f"{each.table} as {each.alias}"
-    return f"{name}, by {', '.join(each.key) or 'nothing'}: {_columns_text(each.columns)}"
-
-
 def _view_lines(view: ExplainedView) -> Iterator[str]:
     partitions = "" if view.partitions is None else f", {_counted(view.partitions, 'partition')}"
     yield f"view {view.name}: topic {view.topic}{partitions}; made by {_stages_text(view.stages)}"
     yield from _folded("  order     ", _order(view.partitions))
     rows = [("key", name, kind or "(in the record key only)") for name, kind in view.key.items()]
     rows += [("column", name, kind) for name, kind in view.columns.items()]
-    yield from _table_lines(rows)
+    width = max(len(name) for _, name, _ in rows)
+    for what, name, kind in rows:
+        yield f"  {what:<8}  {name:<{width}}  {kind}"
 
 
 def _order(partitions: int | None) -> str:
@@ -432,16 +411,6 @@ def _order(partitions: int | None) -> str:
         "per key only: a plain consumer reads different keys of two commits in any order (docs/views.md, "
         "Several partitions)"
     )
-
-
-def _table_lines(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    width = max(len(name) for _, name, _ in rows)
-    for what, name, kind in rows:
-        yield f"  {what:<8}  {name:<{width}}  {kind}"
-
-
-def _columns_text(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def _counted(number: int, word: str) -> str:

@@ -30,7 +30,6 @@ from slackwater.protocol import (
     RegisteredStage,
     RegisteredView,
     RunEnd,
-    SourceTopics,
     StageWork,
     StateError,
     epoch_ms,
@@ -325,7 +324,6 @@ def make_registration(
     definition: PipelineDefinition, *, timeline: int, checkpoint: str, calls_function: bool, clock: Clock
 ) -> PipelineRegistration:
     """Returns the description of a run of this process that begins now, without the id of its checkpoint."""
-    topics = SourceTopics(definition.source, definition.topics)
     views = zip(definition.plan.views, definition.outputs, strict=True)
     return PipelineRegistration(
         pipeline=definition.name,
@@ -336,7 +334,7 @@ def make_registration(
         timeline=timeline,
         emit=str(definition.emit),
         scope=str(definition.scope),
-        tables={table: topics.data(table) for table in definition.tables},
+        tables={table: definition.source_topics.data(table) for table in definition.tables},
         stages=_stages(definition.plan),
         views=tuple(
             _view(definition.plan, view, output, calls_function=calls_function) for view, output in views

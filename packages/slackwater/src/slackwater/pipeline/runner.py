@@ -57,7 +57,6 @@ from slackwater.protocol import (
     Clock,
     ConfigError,
     ProgressRecord,
-    SourceTopics,
     StateError,
     SystemClock,
     UnavailableError,
@@ -279,7 +278,7 @@ class PipelineRun:
             self._wait_for_cuts = (
                 f"waiting for the first cut; `slackwater sidecar --source {source}` publishes it"
             )
-        topics = SourceTopics(source, self._definition.topics)
+        topics = self._definition.source_topics
         missing = dict(tables_without_topic(self._definition.tables, topics, known))
         for table, others in missing.items():
             text, hint = missing_table(topics.data(table), others)

@@ -119,7 +119,7 @@ class CatalogueCheck:
         self, definition: PipelineDefinition, database: str | None, user: str, checkpoint: Checkpoint
     ) -> None:
         self._name, self._source = definition.name, definition.source
-        self._topics = SourceTopics(definition.source, definition.topics)
+        self._topics = definition.source_topics
         self._used: Mapping[str, Collection[str]] = used_columns(definition.plan)
         self._keys = declared_keys(definition.plan)
         self._database, self._user = database, user

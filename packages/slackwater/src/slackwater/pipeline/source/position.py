@@ -250,16 +250,11 @@ def _topic_from_json(data: Any, lsn: int) -> TopicPosition:
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     lsns = tuple(data["lsns"])
     return {
-        "source": data["source"],
-        "timeline": data["timeline"],
+        **{name: data[name] for name in ("source", "timeline", "commit_ts_ms", "log", "floor")},
+        **{name: data.get(name) for name in ("event_count", "cut")},
         "scope": Scope(data["scope"]),
         "lsns": lsns,
-        "commit_ts_ms": data["commit_ts_ms"],
-        "event_count": data.get("event_count"),
-        "log": data["log"],
         "log_id": data.get("log_id", ""),
-        "floor": data["floor"],
-        "cut": data.get("cut"),
         "topics": {
             topic: tuple(_topic_from_json(*pair) for pair in zip(positions, lsns, strict=True))
             for topic, positions in data["topics"].items()

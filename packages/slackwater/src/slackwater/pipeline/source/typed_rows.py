@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -54,8 +55,6 @@ from slackwater.sql.value_forms import LostValueError
 
 Convert = Callable[[Any], Any]
 """Converts a wire value for Arrow; raises ValueError with a description of the value."""
-
-_UNCHANGED_COLUMN: Final = "unchanged"
 
 Values = tuple[Any, ...]
 _TypedImages = tuple[Values | None, Values | None, Values | None, list[str] | None]
@@ -228,14 +227,12 @@ def typed_row_schema(typed: TypedTable) -> StructType:
     ``unchanged`` contains the names of the columns that an update omitted because it did not change them
     (TOAST); they are null in ``after``. Without a primary key, there is no column ``key``.
     """
-    schema = StructType().add("source", StringType()).add("table", StringType()).add("op", StringType())
-    if typed.table.primary_key:
-        schema = schema.add("key", typed.key_type)
-    schema = schema.add("before", typed.row_type).add("after", typed.row_type)
-    schema = schema.add(_UNCHANGED_COLUMN, ArrayType(StringType())).add("xid", LongType())
-    schema = schema.add("commit_lsn", LongType()).add("commit_ts", TimestampType())
-    schema = schema.add("order_in_transaction", LongType())
-    return schema.add("partition", IntegerType()).add("offset", LongType())
+    columns: dict[str, DataType] = {"source": StringType(), "table": StringType(), "op": StringType()}
+    columns |= {"key": typed.key_type} if typed.table.primary_key else {}
+    columns |= {"before": typed.row_type, "after": typed.row_type, "unchanged": ArrayType(StringType())}
+    columns |= {"xid": LongType(), "commit_lsn": LongType(), "commit_ts": TimestampType()}
+    columns |= {"order_in_transaction": LongType(), "partition": IntegerType(), "offset": LongType()}
+    return StructType([StructField(name, each) for name, each in columns.items()])
 
 
 class TypedRowWriter(RowWriter):
@@ -308,9 +305,9 @@ def converter(column_type: ColumnType) -> Convert | None:
         of_element = converter(column_type.element)
         return None if of_element is None else _of_list(of_element)
     if column_type.kind is TypeKind.TIMESTAMP:
-        return _timestamp_ms if column_type.is_millisecond else _timestamp_us
+        return partial(_timestamp, 1000 if column_type.is_millisecond else 1)
     if column_type.kind is TypeKind.TIME:
-        return _milliseconds if column_type.is_millisecond else None
+        return (1000).__mul__ if column_type.is_millisecond else None
     return _CONVERTERS.get(column_type.kind)
 
 
@@ -380,15 +377,8 @@ def _date(days: int) -> int:
     return days
 
 
-def _timestamp_ms(value: int) -> int:
-    return _timestamp(value, value * 1000)
-
-
-def _timestamp_us(value: int) -> int:
-    return _timestamp(value, value)
-
-
-def _timestamp(wire: int, microseconds: int) -> int:
+def _timestamp(unit_us: int, wire: int) -> int:
+    microseconds = wire * unit_us
     if not _FIRST_US <= microseconds <= _LAST_US:
         raise ValueError(INFINITE_TIMES.get(wire, f"a time {microseconds} µs from 1970-01-01"))
     return microseconds
@@ -399,10 +389,6 @@ def _timestamptz(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
         raise ValueError(text) from None
-
-
-def _milliseconds(value: int) -> int:
-    return value * 1000
 
 
 def _bytes(text: str) -> bytes:

@@ -26,7 +26,7 @@ import yaml
 
 from slackwater.pipeline.testing.view_test import ViewTest
 from slackwater.protocol import InputError
-from slackwater.sql.catalog import similar
+from slackwater.settings.errors import did_you_mean
 from slackwater.sql.errors import SqlError
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+\Z")
@@ -112,8 +112,9 @@ class ViewCase:
             if name == "expect":
                 continue
             if name not in _PARTS:
-                meant = similar(name, (*_PARTS, "expect")) or (*_PARTS, "expect")
-                raise part.error(f"a transaction has no part {name}", f"did you mean {' or '.join(meant)}?")
+                known = (*_PARTS, "expect")
+                hint = did_you_mean(name, known) or f"the parts are {', '.join(known)}"
+                raise part.error(f"a transaction has no part {name}", hint)
             _PARTS[name](test, part)
         _at(transaction, test.commit)
         if "expect" in parts:

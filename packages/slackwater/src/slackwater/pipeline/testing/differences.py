@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from slackwater.protocol import InputError
-from slackwater.sql.catalog import similar
+from slackwater.settings.errors import did_you_mean
 from slackwater.sql.plan import PublishedView
 
 PlainDocument = Mapping[str, object]
@@ -60,8 +60,7 @@ def _check_columns(view: PublishedView, expected: Sequence[PlainDocument]) -> No
             )
         for name in each:
             if name not in names:
-                meant = similar(name, names)
-                hint = f"did you mean {' or '.join(meant)}?" if meant else f"it has {', '.join(names)}"
+                hint = did_you_mean(name, names) or f"it has {', '.join(names)}"
                 raise InputError(f"view {view.name} has no column {name}", hint)
 
 

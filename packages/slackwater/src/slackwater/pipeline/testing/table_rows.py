@@ -12,7 +12,8 @@ from uuid import UUID
 import msgspec
 
 from slackwater.protocol import InputError
-from slackwater.sql.catalog import FLOAT_KINDS, INTEGER_KINDS, Column, ColumnType, Table, TypeKind, similar
+from slackwater.settings.errors import did_you_mean
+from slackwater.sql.catalog import FLOAT_KINDS, INTEGER_KINDS, Column, ColumnType, Table, TypeKind
 
 PlainRow = Mapping[str, object]
 """Values by the name of their column, as people write them."""
@@ -176,7 +177,9 @@ class TableRows:
         for name, value in row.items():
             column = self._by_name.get(name)
             if column is None:
-                raise InputError(f"{self._name} has no column {name}", self._meant(name))
+                names = [each.name for each in self.table.columns]
+                hint = did_you_mean(name, names) or f"it has {', '.join(names)}"
+                raise InputError(f"{self._name} has no column {name}", hint)
             if column.type.is_supported:
                 wire[name] = self._value(column, value)
         return wire
@@ -190,12 +193,6 @@ class TableRows:
             return wire_value(column.type, value)
         except ValueError as error:
             raise InputError(f"column {column.name} of {self._name}: {error}") from None
-
-    def _meant(self, name: str) -> str:
-        names = similar(name, [column.name for column in self.table.columns])
-        if names:
-            return f"did you mean {' or '.join(names)}?"
-        return f"it has {', '.join(column.name for column in self.table.columns)}"
 
     def _wanted(self) -> Iterator[Column]:
         return (c for c in self.columns if c.name in self._needed and not c.nullable)

@@ -16,7 +16,8 @@ from slackwater.pipeline.testing.differences import PlainDocument, differences
 from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
 from slackwater.protocol import ConfigError, InputError
 from slackwater.protocol.keys import table_name
-from slackwater.sql.catalog import Catalog, Column, TypeKind, similar
+from slackwater.settings.errors import did_you_mean
+from slackwater.sql.catalog import Catalog, Column, TypeKind
 from slackwater.sql.plan import PublishedView
 from slackwater.sql.session import open_connection
 
@@ -222,8 +223,7 @@ class ViewTest:
         if name in self._unpublished:
             hint = "test the views that read it, or publish it"
             raise InputError(f"view {name} is not published (publish = false)", hint)
-        meant = similar(name, tuple(self._views))
-        hint = f"did you mean {' or '.join(meant)}?" if meant else f"there are {', '.join(self._views)}"
+        hint = did_you_mean(name, self._views) or f"there are {', '.join(self._views)}"
         raise InputError(f"there is no view {name}", hint)
 
     def _read_columns(self, table: str) -> frozenset[str]:
