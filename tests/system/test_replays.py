@@ -27,9 +27,8 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from slackwater.cdc import completeness
 from slackwater.cdc.transaction import Transaction
 from slackwater.dev import ConnectMode
-from slackwater.pipeline.source.data_source import SlackwaterBatchReader
+from slackwater.pipeline.source.data_source import ROW_SCHEMA, SlackwaterBatchReader
 from slackwater.pipeline.source.options import SourceOptions
-from slackwater.pipeline.source.rows import ROW_SCHEMA
 from slackwater.protocol import Cut, SystemClock, format_position
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_lab.database.statements import current_lsn

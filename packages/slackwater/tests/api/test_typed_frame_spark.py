@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from slackwater.api import Changes
 from slackwater.cdc.connector import reading_properties
+from slackwater.pipeline.source.data_source import ROW_SCHEMA
 from slackwater.pipeline.source.options import SourceOptions
-from slackwater.pipeline.source.rows import ROW_SCHEMA
 from slackwater.sql.postgres import parse_catalog
 
 pytestmark = pytest.mark.spark

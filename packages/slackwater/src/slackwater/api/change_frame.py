@@ -92,7 +92,7 @@ class Changes:
     def rows(self) -> "DataFrame":
         """Reads the changes of all tables, with rows as JSON.
 
-        :mod:`slackwater.pipeline.source.rows` lists the columns.
+        :data:`slackwater.pipeline.source.data_source.ROW_SCHEMA` lists the columns.
         """
         return self._load({})
 

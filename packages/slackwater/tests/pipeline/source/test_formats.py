@@ -21,8 +21,7 @@ from slackwater.cdc.changes import BatchChanges
 from slackwater.dev import KafkaBroker
 from slackwater.engine.local import LocalEngine
 from slackwater.pipeline.source.options import SourceOptions
-from slackwater.pipeline.source.rows import RowWriter
-from slackwater.pipeline.source.task import read_task
+from slackwater.pipeline.source.task import RowWriter, read_task
 from slackwater.protocol import CommittedTransaction, Cut, RegistrySettings, SourceTopics, UnavailableError
 from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog

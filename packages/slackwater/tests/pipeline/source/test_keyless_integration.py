@@ -13,10 +13,10 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from slackwater.cdc import BadInputError
 from slackwater.cdc.keyless import RUN_HEADER
 from slackwater.dev import KafkaBroker
+from slackwater.pipeline.source.data_source import ROW_SCHEMA
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
-from slackwater.pipeline.source.rows import ROW_SCHEMA
 from slackwater.pipeline.source.task import read_task
 from slackwater.protocol import PublishedCut
 from slackwater_lab.fakes.memory import InMemoryCutLog

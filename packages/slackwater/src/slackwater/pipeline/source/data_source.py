@@ -6,7 +6,7 @@ driver plans; readers are sent to executors without their planner.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -20,13 +20,22 @@ if TYPE_CHECKING:
 
 FORMAT = "slackwater"
 
+ROW_SCHEMA: Final = (
+    "source STRING, `table` STRING, op STRING, key STRING, before STRING, after STRING, xid BIGINT, "
+    "commit_lsn BIGINT, commit_ts TIMESTAMP, order_in_transaction BIGINT, `partition` INT, `offset` BIGINT"
+)
+"""``xid`` and ``order_in_transaction`` are null for rows of snapshots, whose ``op`` is ``r``.
+
+A TRUNCATE is a row with ``op`` ``t`` and neither key nor row, in any partition. It removes every row of its
+table, including those of its own transaction with a smaller ``order_in_transaction``.
+"""
+
 
 class SlackwaterSource(DataSource):
     """Changes of database tables in whole transactions, each with its commit LSN.
 
     It reads what a sidecar has declared complete. :class:`slackwater.pipeline.source.options.SourceOptions`
-    describes the options, and :data:`slackwater.pipeline.source.rows.ROW_SCHEMA` the columns. Options are
-    checked when the frame is created.
+    describes the options, and :data:`ROW_SCHEMA` the columns. Options are checked when the frame is created.
     """
 
     @classmethod
@@ -40,8 +49,6 @@ class SlackwaterSource(DataSource):
         Raises:
             ConfigError: An option cannot be used; the error names the first one.
         """
-        from slackwater.pipeline.source.rows import ROW_SCHEMA
-
         options = self._parsed_options()
         if options.typing is not None:
             from slackwater.pipeline.source.typed_rows import typed_row_schema

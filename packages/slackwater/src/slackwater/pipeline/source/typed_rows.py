@@ -38,7 +38,7 @@ from slackwater.cdc.batch import Record, bad_input
 from slackwater.cdc.changes import BatchChanges
 from slackwater.cdc.connector import foreign_change
 from slackwater.cdc.envelope import Change
-from slackwater.pipeline.source.rows import NULL, RowWriter, arrow_array
+from slackwater.pipeline.source.task import NULL, RowWriter, arrow_array
 from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, ColumnType, Table, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
