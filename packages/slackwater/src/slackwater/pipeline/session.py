@@ -234,7 +234,7 @@ def _start(
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
             launched.append(gateway)
             # PYSPARK_SUBMIT_ARGS may have said more.
-            own = session_conf(name, settings, dict(SparkConf(_jvm=gateway.jvm).getAll()), None)
+            own = session_conf(name, settings, _conf_of_jvm(gateway), None)
         os.environ["PYSPARK_PYTHON"] = workers_python(own, os.environ)
         context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(own.items())), gateway=gateway)
         _start_workers(context)
@@ -242,6 +242,11 @@ def _start(
     except (PySparkException, Py4JError, OSError) as error:
         why = explain_jvm_end(is_lost=True) or f"{type(error).__name__}: {error}"
         raise spark_does_not_start(f"{why}; see {spark_log}") from error
+
+
+def _conf_of_jvm(gateway: Any) -> dict[str, str]:
+    """Returns the settings with which a JVM was started."""
+    return dict(SparkConf(_jvm=gateway.jvm).getAll())
 
 
 def _start_workers(context: SparkContext) -> None:
