@@ -86,14 +86,7 @@ class SteadyBacklog:
 
 
 class WorkloadBacklog:
-    """The rows a workload begins with, then its transactions.
-
-    Args:
-        bootstrap: The broker.
-        workload: What happens; must be picklable.
-        events: Change events of the backlog.
-        partitions: Of each data topic.
-    """
+    """The rows a workload begins with, then its transactions."""
 
     def __init__(self, bootstrap: str, workload: Workload, *, events: int, partitions: int = 4) -> None:
         self._filler = TopicFiller(bootstrap, workload, prefix=SOURCE, partitions=partitions)

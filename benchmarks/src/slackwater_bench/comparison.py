@@ -115,13 +115,6 @@ def compare_point(
 
     A base that cannot run the scenario (it lacks what is measured, say) makes the point not comparable.
 
-    Args:
-        scenario: What is measured.
-        parameters: At this point.
-        environments: Base and head.
-        runs: Of each.
-        context: Its environment does not count.
-
     Raises:
         TestingError: head cannot run it.
     """

@@ -65,11 +65,7 @@ DOCS = REPOSITORY / "docs"
 
 
 def page_text(measured: Sequence[tuple[Scenario, Sequence[PointSummary], bool]]) -> str:
-    """The page.
-
-    Args:
-        measured: Scenario, its points, and whether it has a _plot.
-    """
+    """The page."""
     parts = [HEAD]
     results = [run for _, points, _ in measured for point in points for run in point.runs]
     if results:

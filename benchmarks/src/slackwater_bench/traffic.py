@@ -222,12 +222,6 @@ class OpenLoop(Background):
 
     Transaction ``n`` is due at ``start + n / rate``. One that is late is appended as soon as possible and
     keeps its intended time: a system, or a generator, that stalls does not make its own latency look better.
-
-    Args:
-        appender: Used by nobody else meanwhile.
-        transactions: What to append.
-        per_second: Transactions per second.
-        clock: The time.
     """
 
     def __init__(

@@ -42,11 +42,7 @@ _SETTLE_SECONDS = 2.5
 
 
 class PostgresRequests:
-    """Counts the statements and round trips of one connection to PostgreSQL.
-
-    Args:
-        count: Receives ``statements`` and ``round_trips``.
-    """
+    """Counts the statements and round trips of one connection to PostgreSQL."""
 
     def __init__(self, count: Counter[str]) -> None:
         self._count, self._buffer, self._has_started = count, bytearray(), False
@@ -75,11 +71,7 @@ class PostgresRequests:
 
 
 class KafkaRequests:
-    """Counts the requests of one connection to a broker that write something.
-
-    Args:
-        count: Receives ``kafka_requests``.
-    """
+    """Counts the requests of one connection to a broker that write something."""
 
     def __init__(self, count: Counter[str]) -> None:
         self._count, self._buffer = count, bytearray()
@@ -197,14 +189,7 @@ def _start_capture(stack: LabStack, product: Product) -> None:
 
 
 class TopicWatch(Background):
-    """Notes when a ``read_committed`` consumer sees each record of a topic for the first time.
-
-    Args:
-        bootstrap: Of the broker.
-        topic: Its name.
-        partitions: The number of its partitions.
-        clock: The time.
-    """
+    """Notes when a ``read_committed`` consumer sees each record of a topic for the first time."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, clock: Clock) -> None:
         super().__init__(f"watch-{topic}")

@@ -42,11 +42,7 @@ class Started:
 
 @dataclass(slots=True)
 class StepWatch:
-    """Notes when a run says its steps.
-
-    Args:
-        pipeline: Its name, with which each of its lines begins.
-    """
+    """Notes when a run says its steps."""
 
     pipeline: str
     steps: list[tuple[str, float]] = field(default_factory=list)

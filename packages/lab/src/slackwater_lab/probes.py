@@ -81,13 +81,7 @@ class At:
 
 
 class SignalAt(At):
-    """Sends this process a signal at a step, after it was reached some times.
-
-    Args:
-        step: The step; None: never.
-        times: Which of its occurrences, counting from 1.
-        number: The signal.
-    """
+    """Sends this process a signal at a step, after it was reached some times."""
 
     def __init__(
         self, step: str | None = None, times: int = 1, number: signal.Signals = signal.SIGKILL

@@ -97,15 +97,7 @@ OUTPUT_OF_KIND = {
 def published_revisions(
     kind: str, servers: Servers, folder: Path, opened: ExitStack, emit: str = "transactions"
 ) -> tuple[str, PublishingPipeline, PublishingPipeline]:
-    """Makes two revisions of a pipeline with one view, which are registered; returns the name and both.
-
-    Args:
-        kind: Of the outputs.
-        servers: Where they publish.
-        folder: Where their folders are made.
-        opened: Closes them.
-        emit: Which states they publish.
-    """
+    """Makes two revisions of a pipeline with one view, which are registered; returns the name and both."""
     base, found = f"p{uuid.uuid4().hex[:10]}", list[PublishingPipeline]()
     log = opened.enter_context(closing(PipelineLog(servers.kafka)))
     log.ensure()

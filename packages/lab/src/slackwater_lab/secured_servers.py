@@ -185,12 +185,7 @@ class SecuredServers:
         return self._clients[user]
 
     def environment(self, user: str, way: str) -> dict[str, str]:
-        """The settings with which a program comes as a user.
-
-        Args:
-            user: Who.
-            way: One of :data:`WAYS`.
-        """
+        """The settings with which a program comes as a user."""
         found = {
             "BOOTSTRAP": self.kafka.bootstrap_for(way),
             "KAFKA_SSL_CA": str(self.authority.path),

@@ -40,13 +40,7 @@ class PlantedFault:
 
 
 def replaced(owner: Any, attribute: str, wrong: Callable[[Any], Any]) -> Plant:
-    """Puts a wrong thing in the place of an attribute of a class or module.
-
-    Args:
-        owner: The class or module.
-        attribute: The name of the attribute.
-        wrong: Makes the wrong thing from the right one.
-    """
+    """Puts a wrong thing in the place of an attribute of a class or module."""
 
     @contextmanager
     def plant() -> Iterator[None]:
@@ -258,13 +252,7 @@ OnProgress = Callable[[Tally[ResultT]], None]
 def run(
     plan: Plan[CaseT, ResultT], jobs: int = 1, on_progress: OnProgress[ResultT] | None = None
 ) -> Tally[ResultT]:
-    """Checks all seeds of a plan.
-
-    Args:
-        plan: What to run.
-        jobs: Number of processes; 1: in this one.
-        on_progress: Told now and then.
-    """
+    """Checks all seeds of a plan."""
     tally: Tally[ResultT] = Tally()
     for part in _parts(plan, jobs):
         tally += part
@@ -343,13 +331,7 @@ def _at_work(plan: Plan[CaseT, ResultT]) -> Iterator[None]:
 
 
 def shrink(failed: ResultT, subject: Subject[CaseT, ResultT], most_checks: int = _MOST_CHECKS) -> ResultT:
-    """Finds the smallest failing case that it can; at worst the one that was given.
-
-    Args:
-        failed: The failure.
-        subject: What was tested.
-        most_checks: The number of cases to try.
-    """
+    """Finds the smallest failing case that it can; at worst the one that was given."""
     return _Shrinker(failed, subject, most_checks).shrink()
 
 

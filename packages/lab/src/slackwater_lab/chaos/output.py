@@ -305,13 +305,7 @@ class IcebergOutput(LakeOutput):
 
 
 def make_output(kind: SinkKind, folder: Path, processes: Callable[[], Iterable[int]]) -> ChaosOutput:
-    """Makes the output of a run; nothing runs yet.
-
-    Args:
-        kind: Of the pipeline's sink.
-        folder: For its data.
-        processes: The pipeline's driver, if it runs.
-    """
+    """Makes the output of a run; nothing runs yet."""
     match kind:
         case SinkKind.KAFKA:
             return TopicOutput()

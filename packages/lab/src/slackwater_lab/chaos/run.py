@@ -45,13 +45,7 @@ class _Ended:
 
 
 class ChaosRun:
-    """Used by one thread; each fault of a round happens on a thread of its own.
-
-    Args:
-        system: Runs, with its writers.
-        say: Told in lines what happens.
-        disturber: What does the faults; None: to the system itself.
-    """
+    """Used by one thread; each fault of a round happens on a thread of its own."""
 
     def __init__(self, system: System, say: Say, disturber: Disturber | None = None) -> None:
         self.occurrences: list[Occurrence] = []

@@ -121,12 +121,7 @@ class ServerPart:
 
 
 class Supervised:
-    """Starts a part again whenever it is dead, after a moment; on a thread of its own.
-
-    Args:
-        part: What to look after.
-        on_death: Told before each restart.
-    """
+    """Starts a part again whenever it is dead, after a moment; on a thread of its own."""
 
     def __init__(self, part: Part, on_death: Callable[[Part], None]) -> None:
         self.part = part

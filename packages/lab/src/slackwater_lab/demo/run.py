@@ -85,13 +85,7 @@ def newest_lsn(kafka: KafkaSettings, pipeline: str) -> int:
 
 
 def answers(kafka: KafkaSettings, old: tuple[str, str], new: tuple[str, str]) -> Iterator[str]:
-    """Yields the lines of the last screen.
-
-    Args:
-        kafka: The brokers.
-        old: The pipeline and its output topic.
-        new: Its next revision and its topic.
-    """
+    """Yields the lines of the last screen."""
     settings = Settings(kafka=KafkaSection(bootstrap=kafka.bootstrap))
     topology = read_topology(settings)
     yield from _titled("How is everything connected?  (slackwater topology)", topology_lines(topology))

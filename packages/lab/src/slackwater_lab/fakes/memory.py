@@ -108,11 +108,7 @@ class InMemoryCutLog(CutLog):
 
 
 class _InMemoryTopic(CompactedTopic[Entry]):
-    """Does in this process what a compacted topic does in Kafka.
-
-    Args:
-        clock: Determines when a record is written; None for the system's.
-    """
+    """Does in this process what a compacted topic does in Kafka."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

@@ -97,12 +97,7 @@ class MemoryTopics:
 
 
 class KafkaTopics:
-    """Implements :class:`Topics` over Kafka.
-
-    Args:
-        bootstrap: The brokers.
-        name: The transactional id.
-    """
+    """Implements :class:`Topics` over Kafka."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.bootstrap = bootstrap
@@ -433,14 +428,7 @@ class Ticking(SystemClock):
 
 
 class World:
-    """A broker, what writes to it, and consumers.
-
-    Args:
-        kafka: The broker; as consumers want it.
-        topics: What writes.
-        running: Ends the consumers.
-        make: Makes a consumer, with the arguments of :class:`TransactionalConsumer`.
-    """
+    """A broker, what writes to it, and consumers."""
 
     def __init__(
         self,

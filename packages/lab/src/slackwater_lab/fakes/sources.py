@@ -298,13 +298,7 @@ def shown(
 
 
 class World:
-    """A cut log, a store, a clock, and a planner over them, for the tables ``s.a`` and ``s.b``.
-
-    Args:
-        published: Makes cuts from an LSN and the one before, and fields.
-        scope: Of the query.
-        options: Further ones of the source.
-    """
+    """A cut log, a store, a clock, and a planner over them, for the tables ``s.a`` and ``s.b``."""
 
     def __init__(self, published: Callable[..., PublishedCut], scope: Scope, **options: str) -> None:
         self._published = published

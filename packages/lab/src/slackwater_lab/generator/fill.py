@@ -128,12 +128,7 @@ class TopicFiller:
 
 
 class TopicOutput:
-    """Produces records; used by one thread.
-
-    Args:
-        bootstrap: The broker.
-        partitions: Of each data topic.
-    """
+    """Produces records; used by one thread."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         self._bootstrap = bootstrap

@@ -165,13 +165,7 @@ def key_changes(changes: Iterable[Change]) -> int:
 
 
 class TableRows:
-    """All rows of a table, and its topic.
-
-    Args:
-        connector: Whose records.
-        table: The table.
-        put: Takes the records, in order.
-    """
+    """All rows of a table, and its topic."""
 
     def __init__(self, connector: ConnectorIdentity, table: Table, put: Put) -> None:
         self.topic = f"{connector.prefix}.{table.schema}.{table.name}"
@@ -340,14 +334,7 @@ class SimulatedLog:
 
 
 class Share:
-    """Renders some topics of a workload.
-
-    Args:
-        workload: What happens in the database.
-        connector: Whose records.
-        topics: Full names of tables, perhaps :data:`TRANSACTIONS`.
-        put: Takes the records.
-    """
+    """Renders some topics of a workload."""
 
     def __init__(
         self, workload: Workload, connector: ConnectorIdentity, topics: Collection[str], put: Put

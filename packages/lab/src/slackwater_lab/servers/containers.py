@@ -193,13 +193,7 @@ def _identity(container: "Container") -> ProcessIdentity:
 
 
 class InContainer(Server):
-    """Runs what its server class launches in a container; the container lasts until the data is deleted.
-
-    Args:
-        args: Those of the server class.
-        image: The image.
-        named: Those of the server class.
-    """
+    """Runs what its server class launches in a container; the container lasts until the data is deleted."""
 
     def __init__(self, *args: Any, image: str, **named: Any) -> None:
         super().__init__(*args, **named)

@@ -90,14 +90,7 @@ class SparkMaster(_SparkDaemon):
 
 
 class SparkWorker(_SparkDaemon):
-    """Starts executors, each in a folder of its own below `work`; they end with it.
-
-    Args:
-        folder: Data and logs; one for each worker.
-        master: Address of the master.
-        memory: For all executors together, such as ``512m``.
-        environment: Added to that of executors.
-    """
+    """Starts executors, each in a folder of its own below `work`; they end with it."""
 
     name: ClassVar[str] = "spark-worker"
 
@@ -236,11 +229,7 @@ class DriverMachine:
 
 
 class SparkCluster:
-    """A standalone cluster without workers at first; a context manager that ends what was started.
-
-    Args:
-        folder: Data and logs.
-    """
+    """A standalone cluster without workers at first; a context manager that ends what was started."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -217,12 +217,7 @@ class SecondBroker(LabBroker):
 
 
 def listener_properties(listeners: Sequence[Listener], *others: str) -> Properties:
-    """Returns what a broker with several listeners needs; brokers talk to each other over the first one.
-
-    Args:
-        listeners: Of clients and brokers.
-        others: What else it listens at.
-    """
+    """Returns what a broker with several listeners needs; brokers talk to each other over the first one."""
     bound = [f"{listener.name}://{LOOPBACK}:{listener.port}" for listener in listeners]
     advertised = [f"{listener.name}://{LOOPBACK}:{listener.advertised_port}" for listener in listeners]
     protocols = [f"{each.name}:{each.security.protocol}" for each in listeners]
@@ -274,13 +269,7 @@ _AnyServer = TypeVar("_AnyServer", bound=Server)
 
 
 class LabStack(DevStack):
-    """A stack with what only tests need; proxies end with this process, so it does, too.
-
-    Args:
-        settings: The servers.
-        lifetime: How long they live.
-        kinds: How servers are made.
-    """
+    """A stack with what only tests need; proxies end with this process, so it does, too."""
 
     def __init__(
         self,

@@ -37,11 +37,7 @@ _SECRET_BYTES = 20
 
 
 class ObjectStore(JavaServer):
-    """Object storage that asks who is there; it has one bucket, and what it keeps survives a restart.
-
-    Args:
-        folder: Data and logs.
-    """
+    """Object storage that asks who is there; it has one bucket, and what it keeps survives a restart."""
 
     name: ClassVar[str] = "s3"
     bucket: ClassVar[str] = "state"
@@ -167,11 +163,7 @@ class _HadoopServer(Server):
 
 
 class NameNode(_HadoopServer):
-    """Keeps the names of files; what is written survives a restart. It asks nobody who they are.
-
-    Args:
-        folder: Data and logs.
-    """
+    """Keeps the names of files; what is written survives a restart. It asks nobody who they are."""
 
     name: ClassVar[str] = "namenode"
 
@@ -219,12 +211,7 @@ class NameNode(_HadoopServer):
 
 
 class DataNode(_HadoopServer):
-    """Keeps the contents of files.
-
-    Args:
-        folder: Data and logs.
-        name_node: Whom it reports to; it runs.
-    """
+    """Keeps the contents of files."""
 
     name: ClassVar[str] = "datanode"
 

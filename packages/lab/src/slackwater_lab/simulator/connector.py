@@ -67,13 +67,7 @@ class SimulatedCommit:
 
 
 class Database:
-    """All commits in commit order, with the state after each.
-
-    Args:
-        tables: Captured or not.
-        transactions: In commit order.
-        backup: The state before the first one; None: there are no rows.
-    """
+    """All commits in commit order, with the state after each."""
 
     def __init__(
         self,
@@ -180,15 +174,7 @@ class Restart:
 
 
 class Connector:
-    """Emits commits as records, one item at a time.
-
-    Args:
-        commits: In commit order; grows while the database works.
-        tables: All that are captured.
-        broker: Asked for the number of partitions.
-        keyless_partition: The partition of the next row without a key, of this many.
-        way: What gets lost.
-    """
+    """Emits commits as records, one item at a time."""
 
     def __init__(
         self,

@@ -31,11 +31,6 @@ class Retention:
 
     A process that needs what is gone may refuse to continue, no other may. Before the first cut
     nothing is removed that a sidecar needs: its first start takes what there is.
-
-    Args:
-        world: Whose topics these are.
-        sidecars: Who reads them.
-        pipelines: Who else does; others may join.
     """
 
     def __init__(
@@ -141,11 +136,7 @@ def _knows(cut: Cut, key: Key) -> bool:
 
 
 class Processes:
-    """The processes of a simulation.
-
-    Args:
-        world: Where they run.
-    """
+    """The processes of a simulation."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -167,12 +158,7 @@ class Processes:
 
 
 class Incidents:
-    """Makes incidents happen, and ends those that last.
-
-    Args:
-        world: To what.
-        processes: To whom.
-    """
+    """Makes incidents happen, and ends those that last."""
 
     def __init__(self, world: World, processes: Processes) -> None:
         self.world = world

@@ -251,11 +251,7 @@ _AWAY = KafkaError(KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - no public nam
 
 
 class SimulatedConsumer:
-    """A consumer; what it is asked for it has at once.
-
-    Args:
-        broker: Where records are.
-    """
+    """A consumer; what it is asked for it has at once."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -341,12 +337,7 @@ class SimulatedConsumer:
 
 
 class SimulatedAdmin:
-    """Says what topics there are, and where they begin and end.
-
-    Args:
-        broker: Has them.
-        is_away: Whether it does not answer now.
-    """
+    """Says what topics there are, and where they begin and end."""
 
     def __init__(self, broker: Broker, is_away: Callable[[], bool]) -> None:
         self._broker = broker

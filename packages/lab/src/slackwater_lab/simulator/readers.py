@@ -64,14 +64,7 @@ class _Durable:
 
 
 class Pipeline(ABC):
-    """Plans, reads, commits; may die in between.
-
-    Args:
-        world: Where it runs.
-        era: What it reads.
-        scope: As in docs/views.md#scope.
-        tables: Those that it reads.
-    """
+    """Plans, reads, commits; may die in between."""
 
     def __init__(self, world: World, era: Era, scope: Scope, tables: Collection[str]) -> None:
         self._world = world
@@ -316,12 +309,7 @@ class Pipeline(ABC):
 
 
 class StrictPipeline(Pipeline):
-    """Batches end at cuts.
-
-    Args:
-        world: Where it runs.
-        era: What it reads.
-    """
+    """Batches end at cuts."""
 
     def __init__(self, world: World, era: Era) -> None:
         super().__init__(world, era, Scope.STRICT, world.followed_tables)
@@ -370,12 +358,7 @@ def _few(rows: Counter[_Seen]) -> str:
 
 
 class GroupPipeline(Pipeline):
-    """Reads the tables with keys; a document is made of the rows of one key, of all tables.
-
-    Args:
-        world: Where it runs.
-        era: What it reads.
-    """
+    """Reads the tables with keys; a document is made of the rows of one key, of all tables."""
 
     def __init__(self, world: World, era: Era) -> None:
         tables = [name for name in world.followed_tables if not world.is_keyless(name)]

@@ -334,12 +334,7 @@ _KINDS: dict[str, tuple[Feature, int]] = {
 
 
 def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
-    """The scenario of a seed.
-
-    Args:
-        seed: Any number.
-        only: Features that may occur; empty: all.
-    """
+    """The scenario of a seed."""
     rng = random.Random(seed)
     features = _features(rng, only)
     tables = _tables(rng, features)

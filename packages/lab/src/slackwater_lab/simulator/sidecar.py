@@ -37,15 +37,6 @@ class _SimulatedSourceReader(SourceReader):
 
     Reads as much of each partition as chance has it, neglects one for a while, sees the ends of partitions
     late.
-
-    Args:
-        settings: Source, tables.
-        broker: Where records are.
-        starts: From where partitions are read.
-        frontier: Whom records are for.
-        rng: Chance.
-        is_away: Whether the broker does not answer now.
-        avro: What makes JSON of values; None: they are JSON.
     """
 
     def __init__(

@@ -14,12 +14,7 @@ class KilledError(Exception):
 
 
 class ProcessLog:
-    """The cut log of one process; everything not named here is handed through.
-
-    Args:
-        world: Has the log itself.
-        countdown: Called at each point where the process may die.
-    """
+    """The cut log of one process; everything not named here is handed through."""
 
     def __init__(self, world: World, countdown: Callable[[], None]) -> None:
         self._world = world

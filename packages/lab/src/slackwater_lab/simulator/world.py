@@ -87,12 +87,7 @@ class Era:
 
 
 class World:
-    """Database, connector, broker, cut log, Redis: what a simulation is about, without those who read it.
-
-    Args:
-        scenario: What is simulated.
-        is_traced: Whether to note what happens.
-    """
+    """Database, connector, broker, cut log, Redis: what a simulation is about, without those who read it."""
 
     def __init__(self, scenario: Scenario, *, is_traced: bool = False) -> None:
         self.scenario = scenario

@@ -69,14 +69,7 @@ RIGHT = ReceiveVerdict(0, 0)
 
 
 class World:
-    """A topic, tables, and members that come and go.
-
-    Args:
-        bootstrap: Of the broker.
-        dsn: Of the database.
-        way: How members receive; None: within Kafka.
-        settings: Further ones of members.
-    """
+    """A topic, tables, and members that come and go."""
 
     def __init__(self, bootstrap: str, dsn: str, way: Way | Twin | None, **settings: Any) -> None:
         name = f"r{uuid.uuid4().hex[:10]}"
