@@ -31,8 +31,8 @@ from slackwater.dev.server import LOOPBACK, free_port
 from slackwater_certify import Connections, Mode, certify, load_specification
 from slackwater_lab.database.statements import current_lsn
 from slackwater_lab.programs import Product
-from slackwater_lab.servers import ObjectStore
 from slackwater_lab.servers.spark_cluster import SECONDS, DriverMachine, SparkCluster, shipped_pythons
+from slackwater_lab.servers.storage import ObjectStore
 
 # Its parts in CI: test_wheels.py, tests/chaos/test_faults.py (a killed run is started again),
 # packages/slackwater/tests/pipeline/test_s3a.py (a checkpoint in object storage),

@@ -35,7 +35,7 @@ from slackwater_lab.database.statements import current_lsn
 from slackwater_lab.debezium.recording import Recording, RowIdentity, follow
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product
-from slackwater_lab.servers import DatabaseLog
+from slackwater_lab.servers.database_log import DatabaseLog
 from slackwater_lab.servers.stack import LabStack
 from slackwater_lab.topics import TopicRecorder
 from slackwater_lab.watching import Visibility, read_cuts, wait_until

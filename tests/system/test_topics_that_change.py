@@ -22,7 +22,7 @@ from slackwater.dev import ConnectMode, DevStack
 from slackwater.protocol import Cut, OpenTransaction, SystemClock
 from slackwater_lab.debezium.recording import Recording, RowIdentity
 from slackwater_lab.programs import Product
-from slackwater_lab.servers import DatabaseLog
+from slackwater_lab.servers.database_log import DatabaseLog
 from slackwater_lab.topics import TopicRecorder
 from slackwater_lab.watching import read_cuts
 

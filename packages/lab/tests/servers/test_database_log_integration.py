@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from slackwater.dev import DevStack
-from slackwater_lab.servers import DatabaseLog
+from slackwater_lab.servers.database_log import DatabaseLog
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import pytest
 
 from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore, open_store
 from slackwater.protocol import ConfigError, StateError, UnavailableError
-from slackwater_lab.servers import DataNode, NameNode, ObjectStore
+from slackwater_lab.servers.storage import DataNode, NameNode, ObjectStore
 
 MakeStore = Callable[[], StateStore]
 

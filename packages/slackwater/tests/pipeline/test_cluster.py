@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from slackwater.protocol.log_fields import FIELDS
-from slackwater_lab.servers import ObjectStore
 from slackwater_lab.servers.spark_cluster import DriverMachine, SparkCluster, shipped_pythons
+from slackwater_lab.servers.storage import ObjectStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin._resource import ResourceType
 from slackwater.control import PipelineNode, PipelineState, Progress, make_topology
 from slackwater.cuts import PipelineLog
 from slackwater.protocol import KafkaSettings, format_position
-from slackwater_lab.servers import NameNode, ObjectStore
+from slackwater_lab.servers.storage import NameNode, ObjectStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

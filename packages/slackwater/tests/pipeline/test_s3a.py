@@ -4,7 +4,7 @@ import pytest
 
 from slackwater.pipeline.checkpoint import Checkpoint, s3_address
 from slackwater.protocol import ConfigError, UnavailableError
-from slackwater_lab.servers import ObjectStore
+from slackwater_lab.servers.storage import ObjectStore
 
 S3A = "spark.hadoop.fs.s3a."
 

@@ -234,6 +234,13 @@ class Writers:
     A writer whose connection is lost connects again and asks the database what became of its transaction: a
     committed one is not repeated, another one is executed again. So each stream is executed exactly once and
     in order, however often the database is killed.
+
+    Args:
+        dsn: The database; tables and first rows exist.
+        workload: What to execute.
+        count: Writers.
+        changes_per_second: Of all of them; None: as fast as possible.
+        clock: The time.
     """
 
     def __init__(

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater_certify.output import Commit, OffsetRange, Output
 from slackwater_certify.specification import load_specification
+from slackwater_lab.topics import make_topics
 
 SCHEMA = """
 CREATE TABLE shop.orders (id bigint PRIMARY KEY, total numeric(12, 2) NOT NULL, placed_at timestamptz);
@@ -304,17 +303,9 @@ class Topics:
         producer.flush(30)
 
     def _create(self) -> None:
-        partitions = {
-            f"{self.prefix}.shop.orders": PARTITIONS,
-            f"{self.prefix}.shop.lines": PARTITIONS,
-            f"{self.prefix}.transaction": 1,
-            self.output: PARTITIONS,
-            f"{self.output}.commits": 1,
-        }
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        topics = [NewTopic(topic, count, 1) for topic, count in partitions.items()]
-        for created in admin.create_topics(topics).values():
-            created.result(300)
+        tables = [f"{self.prefix}.shop.{name}" for name in ("orders", "lines")]
+        make_topics(self.bootstrap, [*tables, self.output], PARTITIONS)
+        make_topics(self.bootstrap, [f"{self.prefix}.transaction", f"{self.output}.commits"], 1)
 
 
 def _shown(row: Row) -> Document:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.batch import BatchTask
 from slackwater.cuts import (
@@ -43,6 +42,7 @@ from slackwater_lab.debezium.records import (
     transaction_values,
 )
 from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore
+from slackwater_lab.topics import make_topics
 from slackwater_sidecar.mirror import MARKERS_INTERVAL
 from slackwater_sidecar.publisher import Publisher
 
@@ -90,9 +90,7 @@ class SyntheticSource:
     def create(self, *topics: str, partitions: int | None = None) -> None:
         """Makes topics, named without the source's name."""
         count = self.partitions if partitions is None else partitions
-        new = [NewTopic(f"{self.name}.{topic}", count, 1) for topic in topics]
-        for made in self.admin.create_topics(new).values():
-            made.result(_ANSWER_SECONDS)
+        make_topics(self.bootstrap, [f"{self.name}.{topic}" for topic in topics], count)
 
     def create_all(self) -> None:
         """Makes all topics of the source; its notifications say that the tables were empty."""

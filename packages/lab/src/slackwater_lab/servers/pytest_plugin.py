@@ -17,9 +17,9 @@ import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
     from slackwater.dev import KafkaBroker, PostgresServer, RedisServer, Server
-    from slackwater_lab.servers import NameNode, ObjectStore
     from slackwater_lab.servers.containers import ContainerImages
     from slackwater_lab.servers.stack import LabStack, ServerKinds
+    from slackwater_lab.servers.storage import NameNode, ObjectStore
 
     DevStackFactory = Callable[..., LabStack]
 
@@ -130,7 +130,7 @@ def object_store(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> "Iterator[ObjectStore]":
     """Object storage for all tests of the session: use folders of your own."""
-    from slackwater_lab.servers import ObjectStore
+    from slackwater_lab.servers.storage import ObjectStore
 
     yield from _running(ObjectStore(tmp_path_factory.mktemp("objects")), pytestconfig)
 
@@ -138,7 +138,7 @@ def object_store(
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> "Iterator[NameNode]":
     """A file system of Hadoop for all tests of the session: use folders of your own."""
-    from slackwater_lab.servers import DataNode, NameNode
+    from slackwater_lab.servers.storage import DataNode, NameNode
 
     folder = tmp_path_factory.mktemp("hdfs")
     for name_node in _running(NameNode(folder), pytestconfig):
