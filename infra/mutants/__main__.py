@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from infra.mutants import trial
 from infra.mutants.catalog import REVIEWED, Mechanism, Mutant, drawn, reviewed
-from infra.mutants.page import HEADING, section
 
 _DESCRIPTION = """\
 Plants one fault at a time in a checkout of HEAD and runs the quick tests of the mechanism that call the
@@ -26,6 +25,22 @@ _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "infra/mutants/results.jsonl"
 _PAGE = _ROOT / "docs/faults.md"
 _LOGS = _ROOT / ".slackwater/mutants"
+_HEADING = "## Mutants"
+_HEAD = f"""\
+{_HEADING}
+
+Faults that were planted in the code one at a time, and what noticed them (`make mutants`).
+
+- A *reviewed* mutant breaks a promise; `infra/mutants/reviewed` has a file of them per mechanism. Each names
+  a function and a small piece of syntax in it, and a test keeps all of them applicable.
+- *Drawn* mutants are made from the syntax of the same modules: comparisons, conditions, boundaries, dropped
+  statements, returned values.
+
+Each is judged by the quick tests of its mechanism that call the changed function, SQL by the tests over real
+servers that its file names, and what passes the quick tests by the simulator or the differential tests. A
+result holds for a mutant as long as the module that it changes stays as it is
+(`infra/mutants/results.jsonl`). The others are *not judged at this commit*; a run takes hours.
+"""
 
 
 def main() -> int:
@@ -35,8 +50,8 @@ def main() -> int:
     commit = _git("rev-parse", "--short", "HEAD")
     if options.page:
         mechanisms = [reviewed(_ROOT, name) for name in names]
-        before = _PAGE.read_text().partition(HEADING)[0]
-        _PAGE.write_text(before + section(mechanisms, _read()))
+        before = _PAGE.read_text().partition(_HEADING)[0]
+        _PAGE.write_text(before + _section(mechanisms, _read()))
         return 0
     trial.load_libraries()
     open_ends = 0
@@ -157,6 +172,31 @@ def _read() -> list[dict[str, Any]]:
 def _git(*arguments: str) -> str:
     run = subprocess.run(["git", "-C", str(_ROOT), *arguments], check=True, capture_output=True, text=True)
     return run.stdout.strip()
+
+
+def _section(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) -> str:
+    """The section, of the newest result of each mutant."""
+    all_of_them = {(r["mechanism"], r["digest"]): r for r in results}
+    newest = {key: r for key, r in all_of_them.items() if r["caught_by"] or r["judged_by"] == "all"}
+    rows, notes = [], []
+    for mechanism in mechanisms:
+        outcomes = [(m, newest.get((mechanism.name, m.digest))) for m in mechanism.mutants]
+        known = [(m, r) for m, r in outcomes if r is not None]
+        tests = sum(r["caught_by"] == "tests" for _, r in known)
+        later = sum(bool(r["caught_by"]) for _, r in known) - tests
+        left = [m for m, r in known if not r["caught_by"]]
+        reviewed = len(mechanism.mutants)
+        rows.append(
+            f"| {mechanism.title} | {reviewed} | {tests} | {later} | {len(left)} | {reviewed - len(known)} |"
+        )
+        notes += [f"- {mechanism.title}: does not fit the code: {text}" for text in mechanism.drifted]
+        notes += [f"- {mechanism.title}: nothing noticed: {m.name}" for m in left]
+    table = [
+        "| mechanism | reviewed | by tests | by simulation | by nothing | not judged at this commit |",
+        "|---|---:|---:|---:|---:|---:|",
+        *rows,
+    ]
+    return "\n".join([_HEAD, *table, "", *notes]).rstrip() + "\n"
 
 
 if __name__ == "__main__":
