@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -184,11 +185,8 @@ class CommitBatches:
     def _transactions(self, start: Position, end: Position) -> tuple[Transaction, ...]:
         if start.lsn >= end.lsn:
             return ()
-        planner = Planner(self._options)
-        try:
+        with closing(Planner(self._options)) as planner:
             content = planner.content(start, end)
-        finally:
-            planner.close()
         return tuple(
             source_transaction(each.xid, each.commit_lsn, each.commit_ts_ms) for each in content.transactions
         )

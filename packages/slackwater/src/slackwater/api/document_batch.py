@@ -122,8 +122,8 @@ def for_each_document_batch(
     Raises:
         UnavailableError: Another run uses the checkpoint, or a server does not answer.
         StateError: The checkpoint belongs to documents with another meaning.
-        SlackwaterError: The run cannot begin, or a batch failed.
-        SlackwaterError: The state in the checkpoint cannot be read or written.
+        SlackwaterError: The run cannot begin, or a batch failed,
+            or the state in the checkpoint cannot be read or written.
         TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
     """
     named = documents.definition

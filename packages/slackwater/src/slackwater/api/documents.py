@@ -9,13 +9,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.api.change_frame import Changes
 from slackwater.engine.settings import Scope
-from slackwater.pipeline import (
-    BatchProgress,
-    PipelineDefinition,
-    RunSettings,
-    ViewOutput,
-    run_pipeline,
-)
+from slackwater.pipeline import BatchProgress, PipelineDefinition, RunSettings, ViewOutput, run_pipeline
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.protocol import ConfigError
 
@@ -101,8 +95,8 @@ def write_view(  # noqa: PLR0913 - as many as a run of one view has
 
     Raises:
         ConfigError: A topic is given for several views.
-        SlackwaterError: The run cannot begin, the output cannot be written, or a batch failed.
-        SlackwaterError: The state in the checkpoint cannot be read or written.
+        SlackwaterError: The run cannot begin, the output cannot be written, or a batch failed,
+            or the state in the checkpoint cannot be read or written.
         TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
     """
     definition = documents.definition

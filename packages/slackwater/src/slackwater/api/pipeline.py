@@ -100,8 +100,8 @@ class Pipeline:
             session: The session to run in, which is not changed; None to create one for the run.
 
         Raises:
-            SlackwaterError: The run cannot begin, the output cannot be written, or a batch failed.
-            SlackwaterError: The state in the checkpoint cannot be read or written.
+            SlackwaterError: The run cannot begin, the output cannot be written, or a batch failed,
+                or the state in the checkpoint cannot be read or written.
             TopicUnavailableError: Kafka does not answer. StateError: The cut log has changed.
         """
         context = None if session is None else lambda: session.sparkContext

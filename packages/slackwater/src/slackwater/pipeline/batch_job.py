@@ -53,8 +53,9 @@ from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.outputs.kafka.settings import OutputForm
 from slackwater.pipeline.copied_state import CopiedBatch
 from slackwater.pipeline.jvm import SPARK_ERRORS, collect, explain_jvm_end
+from slackwater.pipeline.source.kafka_reader import collector_paused
 from slackwater.pipeline.source.options import SourceOptions
-from slackwater.pipeline.source.task import IdlePackers, collector_paused, read_packed
+from slackwater.pipeline.source.task import IdlePackers, read_packed
 from slackwater.protocol import StageWork, SystemClock, make_private_folder
 from slackwater.sql.plan import EnginePlan
 

@@ -19,12 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.connector import unknown_properties
 from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
-from slackwater.cuts import (
-    CutLog,
-    MarkerStoreUnavailableError,
-    RedisMarkerStore,
-    StoreFault,
-)
+from slackwater.cuts import CutLog, MarkerStoreUnavailableError, RedisMarkerStore, StoreFault
 from slackwater.engine.state.manifest import history
 from slackwater.kafka.retry import kafka_error, reason_of
 from slackwater.outputs.sink import Waiting
@@ -337,29 +332,23 @@ class _Topics:
 
     def _of_unseen(self, names: Sequence[str]) -> list[Right]:
         """Requests what would be refused; nothing is created or changed."""
+        admin, seconds = self._admin, self._seconds
+        entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
 
-        def make(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
-            topics = [NewTopic(name, 1, -1) for name in wanted]
-            return self._admin.create_topics(topics, validate_only=True, request_timeout=self._seconds)
-
-        def look(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
-            resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
-            return self._admin.describe_configs(resources, request_timeout=self._seconds)
-
-        def change(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
-            entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
-            resources = [
-                ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in wanted
-            ]
-            return self._admin.incremental_alter_configs(
-                resources, validate_only=True, request_timeout=self._seconds
-            )
+        def topic(name: str, *changes: ConfigEntry) -> ConfigResource:
+            return ConfigResource(ResourceType.TOPIC, name, incremental_configs=list(changes))
 
         found = []
-        asks: dict[Operation, Callable[[Sequence[str]], Mapping[Any, Future[Any]]]] = {
-            Operation.CREATE: make,
-            Operation.DESCRIBE_CONFIGS: look,
-            Operation.ALTER_CONFIGS: change,
+        asks: dict[Operation, Callable[[list[str]], Mapping[Any, Future[Any]]]] = {
+            Operation.CREATE: lambda names: admin.create_topics(
+                [NewTopic(name, 1, -1) for name in names], validate_only=True, request_timeout=seconds
+            ),
+            Operation.DESCRIBE_CONFIGS: lambda names: admin.describe_configs(
+                list(map(topic, names)), request_timeout=seconds
+            ),
+            Operation.ALTER_CONFIGS: lambda names: admin.incremental_alter_configs(
+                [topic(name, entry) for name in names], validate_only=True, request_timeout=seconds
+            ),
         }
         for operation, ask in asks.items():
             rights = [right for name in names for right in self._those(name, operation)]
@@ -372,11 +361,7 @@ class _Topics:
 
 def _may_write_as(kafka: KafkaSettings, transactional_id: str, patience: timedelta) -> bool:
     producer = Producer(
-        {
-            **kafka.client_config,
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": _FOREVER_MS,
-        },
+        {**kafka.client_config, "transactional.id": transactional_id, "transaction.timeout.ms": _FOREVER_MS},
         logger=_LOG,
     )
     try:

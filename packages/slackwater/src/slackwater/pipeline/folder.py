@@ -21,13 +21,7 @@ from msgspec import Meta
 
 from slackwater.engine.settings import Scope
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
-from slackwater.pipeline.definition import (
-    PipelineDefinition,
-    PipelineSql,
-    ViewOutput,
-    checked,
-    table_names,
-)
+from slackwater.pipeline.definition import PipelineDefinition, PipelineSql, ViewOutput, checked, table_names
 from slackwater.pipeline.settings import revision_name
 from slackwater.pipeline.toml_table import PipelineLabels, TomlTable, TopicName, read_definition, read_file
 from slackwater.protocol import ConfigError

@@ -41,11 +41,10 @@ from slackwater.pipeline.progress import BatchProgress, RunReporter
 from slackwater.pipeline.session import starting_spark, with_spark_log
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.sinks import make_sink, output_forms
-from slackwater.pipeline.source.kafka_reader import existing_topics
+from slackwater.pipeline.source.kafka_reader import collector_paused, existing_topics
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.position import Position
-from slackwater.pipeline.source.task import collector_paused
 from slackwater.pipeline.source_check import (
     CatalogueCheck,
     ConnectorCheck,

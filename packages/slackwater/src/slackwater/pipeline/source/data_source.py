@@ -136,7 +136,7 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
         if self._begins_at_newest and self._seen is None:
             self._seen = start
             return start
-        from slackwater.pipeline.source.task import collector_paused
+        from slackwater.pipeline.source.kafka_reader import collector_paused
 
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with collector_paused():
@@ -151,7 +151,7 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Returns the tasks between two offsets, which were planned now or, after a restart, earlier."""
-        from slackwater.pipeline.source.task import collector_paused
+        from slackwater.pipeline.source.kafka_reader import collector_paused
 
         with collector_paused():
             begin = self._planner.offset(start)
@@ -164,7 +164,7 @@ class SlackwaterBatchReader(_Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Returns the tasks from the beginning to the newest cut."""
         from slackwater.cdc.batch import BatchTask, TransactionTable
-        from slackwater.pipeline.source.task import collector_paused
+        from slackwater.pipeline.source.kafka_reader import collector_paused
 
         planner = self._planner
         try:

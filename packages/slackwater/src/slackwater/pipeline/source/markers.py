@@ -103,12 +103,16 @@ def advance(start: Position, known: KnownMarkers, max_events: int | None) -> Pos
     moving = {group.number: group for group in groups if group.last is not None}
     if not moving:
         return None
-    shares = _fair_shares({number: group.largest_size for number, group in moving.items()}, max_events)
+    shares = _fair_shares(
+        {number: group.step(group.last or 0).size for number, group in moving.items()}, max_events
+    )
     targets = {number: group.furthest(shares[number]) for number, group in moving.items()}
     lsns = tuple(targets.get(number, lsn) for number, lsn in enumerate(start.lsns))
     topics = {
         topic: tuple(
-            moving[n].step(targets[n]).positions[place] if n in targets else _resting(position)
+            moving[n].step(targets[n]).positions[place]
+            if n in targets
+            else replace(position, read_to=position.start)
             for n, position in enumerate(positions)
         )
         for place, (topic, positions) in enumerate(start.topics.items())
@@ -168,11 +172,6 @@ class _Group:
             return self._available
         return next((lsn for lsn in reversed(self._candidates) if self._may_stop(lsn)), None)
 
-    @property
-    def largest_size(self) -> int:
-        """The number of offsets to be read up to the largest LSN."""
-        return 0 if self.last is None else self.step(self.last).size
-
     def furthest(self, share: int | None) -> int:
         """Returns the largest LSN within a number of offsets, or the smallest LSN if that is larger.
 
@@ -231,10 +230,6 @@ def _fair_shares(sizes: Mapping[int, int], budget: int | None) -> dict[int, int 
         shares[number] = share
         left -= share
     return shares
-
-
-def _resting(position: TopicPosition) -> TopicPosition:
-    return TopicPosition(position.start, position.lsn, position.start)
 
 
 def _largest(one: Offsets, other: Offsets) -> Offsets:

@@ -286,10 +286,7 @@ def _fields_of_version_2(data: Mapping[str, Any]) -> dict[str, Any]:
         topic: tuple(TopicPosition((start,), lsn, (read_to,)) for start, lsn, read_to in positions)
         for topic, positions in data["positions"].items()
     }
-    return {
-        **_fields({**data, "scope": Scope.AGGREGATE, "topics": {}}),
-        "topics": topics,
-    }
+    return {**_fields({**data, "scope": Scope.AGGREGATE, "topics": {}}), "topics": topics}
 
 
 _FIELDS = {1: _fields_of_version_1, 2: _fields_of_version_2, _POSITION_VERSION: _fields}

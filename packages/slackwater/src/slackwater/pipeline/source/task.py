@@ -1,6 +1,5 @@
 """Reads the records of a task in an executor, as rows or packed by bucket for the stages of a pipeline."""
 
-import gc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from slackwater.cdc.connector import foreign_change
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec
 from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload
-from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
+from slackwater.pipeline.source.kafka_reader import SpanReader, collector_paused, kept_consumer
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError, format_position
 
@@ -32,21 +31,6 @@ _ROWS_PER_ARROW_BATCH = 10_000
 NULL = b"null"
 _UNSETTLED: Final = 500
 """The number of changes of a span that are kept as objects, which is what a processor's cache holds."""
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pauses cyclic collection within the block, for code that creates many objects and no cycles.
-
-    With hundreds of thousands of live objects, the search for cycles takes two thirds of the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class IdlePackers:
@@ -186,24 +170,20 @@ def _opened(
     options: SourceOptions, task: BatchTask
 ) -> Iterator[tuple[BatchChanges, Iterator[tuple[OffsetSpan, list[Message]]]]]:
     """Provides what determines which records count, and the records."""
+    what = task, options.source, options.tables
     topics, to_json = options.source_topics, _kept_decoder(options)
-    places = None
+    places = keyless = None
     with kept_consumer(options.servers.kafka.client_config) as consumer:
         reader = SpanReader(
             consumer, timeout_seconds=options.read_timeout_ms / 1000, may_start_late=task.may_start_late
         )
         if task.needs_look_ahead:
             seen = reader.read(task.spans)
-            places = find_places(task, options.source, options.tables, seen, topics=topics, to_json=to_json)
-        keyless = None
+            places = find_places(*what, seen, topics=topics, to_json=to_json)
         if task.repeated and task.has_whole_topics:
             seen = reader.read(task.spans)
-            keyless = find_keyless(
-                task, options.source, options.tables, seen, places=places, topics=topics, to_json=to_json
-            )
-        changes = BatchChanges(
-            task, options.source, options.tables, places, topics=topics, to_json=to_json, keyless=keyless
-        )
+            keyless = find_keyless(*what, seen, places=places, topics=topics, to_json=to_json)
+        changes = BatchChanges(*what, places, topics=topics, to_json=to_json, keyless=keyless)
         yield changes, reader.read(task.spans)
 
 
