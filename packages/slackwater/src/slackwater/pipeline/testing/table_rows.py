@@ -3,7 +3,7 @@
 import json
 import math
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -43,6 +43,7 @@ class TableRows:
         self.columns = tuple(column for column in table.columns if column.type.is_supported)
         self._by_name = {column.name: column for column in table.columns}
         self._needed = frozenset(read) | frozenset(table.primary_key)
+        self._empty: WireRow = dict.fromkeys(column.name for column in self.columns)
         self._rows: dict[object, WireRow] = {}
         self._added = 0
 
@@ -53,12 +54,13 @@ class TableRows:
 
     def insert(self, row: PlainRow) -> list[Event]:
         """Adds a row."""
-        given = self._wire(row)
-        wire = {column.name: given.get(column.name) for column in self.columns}
+        wire = self._empty | self._wire(row)
         for column in self.columns:
             if wire[column.name] is None and not column.nullable and column.name in self._needed:
                 problem = f"column {column.name} of {self._name} is NOT NULL and has no value"
-                raise InputError(problem, f"a row needs {', '.join(map(_declared, self._wanted()))}")
+                wanted = (c for c in self.columns if c.name in self._needed and not c.nullable)
+                names = ", ".join(f"{each.name} {each.type.name}" for each in wanted)
+                raise InputError(problem, f"a row needs {names}")
         key = self._new_key(wire)
         if key in self._rows:
             hint = "change it with an update, or delete it first"
@@ -100,8 +102,7 @@ class TableRows:
         """Replaces all rows of the table, with as few changes as possible."""
         new: dict[object, WireRow] = {}
         for row in rows:
-            given = self._wire(row)
-            wire = {column.name: given.get(column.name) for column in self.columns}
+            wire = self._empty | self._wire(row)
             key = self._new_key(wire) if self.table.primary_key else self._same(wire, new)
             if key in new:
                 raise InputError(f"{self._name} has two rows with {self._shown_key(wire)}")
@@ -115,7 +116,7 @@ class TableRows:
             if old is None:
                 events.append(("c", None, _json(row)))
             elif old != row:
-                events.append(("u", self._old(old) if self.table.replica_identity_full else None, _json(row)))
+                events.append(self._updated(old, row))
         self._rows = new
         return events
 
@@ -129,10 +130,13 @@ class TableRows:
     def _replaced(self, key: object, old: WireRow, moved: object, new: WireRow) -> list[Event]:
         if moved == key:
             self._rows[key] = new
-            return [("u", self._old(old) if self.table.replica_identity_full else None, _json(new))]
+            return [self._updated(old, new)]
         del self._rows[key]
         self._rows[moved] = new
         return [("d", self._old(old), None), ("c", None, _json(new))]
+
+    def _updated(self, old: WireRow, new: WireRow) -> Event:
+        return "u", self._old(old) if self.table.replica_identity_full else None, _json(new)
 
     def _found(self, what: str, where: WireRow, *, is_key: bool) -> list[tuple[object, WireRow]]:
         self._check_identity(what)
@@ -194,9 +198,6 @@ class TableRows:
         except ValueError as error:
             raise InputError(f"column {column.name} of {self._name}: {error}") from None
 
-    def _wanted(self) -> Iterator[Column]:
-        return (c for c in self.columns if c.name in self._needed and not c.nullable)
-
     def _new_key(self, row: WireRow) -> object:
         if self.table.primary_key:
             return self._key(row)
@@ -228,16 +229,8 @@ class TableRows:
         return self.table.full_name
 
 
-def _declared(column: Column) -> str:
-    return f"{column.name} {column.type.name}"
-
-
 def _shown(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {_text(value)}" for name, value in row.items())
-
-
-def _text(value: Any) -> str:
-    return "NULL" if value is None else str(value)
+    return ", ".join(f"{name} = {'NULL' if each is None else each}" for name, each in row.items())
 
 
 def _json(row: WireRow) -> bytes:

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
-from slackwater.pipeline.definition import PipelineDefinition, view_inputs
+from slackwater.pipeline.definition import PipelineDefinition, used_columns
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.testing.differences import PlainDocument, differences
 from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
@@ -18,6 +18,7 @@ from slackwater.protocol import ConfigError, InputError
 from slackwater.protocol.keys import table_name
 from slackwater.settings.errors import did_you_mean
 from slackwater.sql.catalog import Catalog, Column, TypeKind
+from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.plan import PublishedView
 from slackwater.sql.session import open_connection
 
@@ -56,9 +57,9 @@ class ViewTest:
     def reset(self) -> Self:
         """Removes all rows, as in a new test, but in a fraction of the time."""
         self._engine.reset()
-        read = {table.full_name: self._read_columns(table.full_name) for table in self._catalog.tables}
+        used = used_columns(self._definition.plan)
         self._tables = {
-            table.full_name: TableRows(table, read[table.full_name]) for table in self._catalog.tables
+            each.full_name: TableRows(each, used.get(each.full_name, ())) for each in self._catalog.tables
         }
         self._open: list[tuple[TableRows, Event]] = []
         self._documents: dict[str, dict[bytes, bytes]] = {name: {} for name in self._views}
@@ -226,11 +227,6 @@ class ViewTest:
         hint = did_you_mean(name, self._views) or f"there are {', '.join(self._views)}"
         raise InputError(f"there is no view {name}", hint)
 
-    def _read_columns(self, table: str) -> frozenset[str]:
-        plan = self._definition.plan
-        inputs = (each for view in plan.views for each in view_inputs(plan, view))
-        return frozenset(n for each in inputs if each.table.full_name == table for n in each.column_names)
-
 
 def _order(value: Any) -> Any:
     """Returns a value by which any JSON values can be sorted: numbers before texts, by size."""
@@ -299,9 +295,9 @@ def _changes(
 
 def _create(connection: duckdb.DuckDBPyConnection, tables: Sequence[TableRows]) -> None:
     for schema in dict.fromkeys(each.table.schema for each in tables):
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
     for each in tables:
-        columns = ", ".join(f"{_quoted(column.name)} {column.type.duckdb}" for column in each.columns)
+        columns = ", ".join(f"{identifier(column.name)} {column.type.duckdb}" for column in each.columns)
         connection.execute(f"CREATE TABLE {_name(each)} ({columns})")
     if any(each.table.schema == "public" for each in tables):
         connection.execute("SET schema = 'public'")
@@ -330,16 +326,12 @@ def _rows(connection: duckdb.DuckDBPyConnection, each: TableRows) -> list[PlainR
 
 def _selected(column: Column) -> str:
     """Returns the expression that reads the column, because Python has no infinite dates."""
-    name = _quoted(column.name)
+    name = identifier(column.name)
     return f"CAST({name} AS VARCHAR)" if column.type.kind in _MOMENTS else name
 
 
 def _name(each: TableRows) -> str:
-    return f"{_quoted(each.table.schema)}.{_quoted(each.table.name)}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return f"{identifier(each.table.schema)}.{identifier(each.table.name)}"
 
 
 def _shown(sql: str) -> str:
