@@ -7,9 +7,8 @@ import pytest
 
 from slackwater.cdc.connector import replication_name
 from slackwater.dev import ConnectMode, DevStackSettings
-from slackwater.dev.connect import position_properties, worker_properties
 from slackwater.dev.java import render_properties
-from slackwater.dev.kafka import broker_properties
+from slackwater.dev.kafka import broker_properties, position_properties, worker_properties
 from slackwater.dev.stack import connector_properties
 from slackwater.protocol import ConfigError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.dev import RunState, down, status
-from slackwater.dev.connect import parse_state
+from slackwater.dev.kafka import parse_state
 from slackwater.dev.processes import ProcessIdentity, find_process, identify, with_tail
 from slackwater.dev.server import ServerStatus
 from slackwater.dev.stack import FILE_NAME, StackStatus, read_state, write_state

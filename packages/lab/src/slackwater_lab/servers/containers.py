@@ -22,9 +22,8 @@ import docker
 import psutil
 from testcontainers.core.container import DockerContainer
 
-from slackwater.dev.connect import ConnectWorker
 from slackwater.dev.java import Collector, JarSet, JavaProgram, PinnedJar, Properties, cache_folder
-from slackwater.dev.kafka import KafkaBroker
+from slackwater.dev.kafka import ConnectWorker, KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
 from slackwater.dev.processes import (
     InstalledProgram,

@@ -22,9 +22,8 @@ from slackwater.cdc.connector import (
     table_list,
     topic_properties,
 )
-from slackwater.dev.connect import ConnectMode, ConnectWorker
 from slackwater.dev.java import Collector, Progress, Properties
-from slackwater.dev.kafka import KafkaBroker
+from slackwater.dev.kafka import ConnectMode, ConnectWorker, KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
 from slackwater.dev.processes import (
     Lifetime,
