@@ -3,9 +3,10 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -28,6 +29,13 @@ from slackwater_sidecar.consumption import (
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.workers import WorkerPool, WorkerSettings
 
+logger = logging.getLogger(__name__)
+
+_LISTED = 20
+_FAR_AHEAD = 100_000
+"""How many transactions may be known of a partition, or twice as many ENDs, before reading it is paused."""
+_RECORDS_BETWEEN_COMPARISONS = 20_000
+"""How many records are read between two comparisons: one costs time for every partition."""
 _SECONDS = 3.0
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -47,8 +55,6 @@ _CONNECTION_SETTINGS = (
 
 Starts = Callable[[str, int], int | None]
 """Topic and partition to the offset from which they must be read; None: from the beginning."""
-
-T = TypeVar("T")
 
 
 class Found(NamedTuple):
@@ -85,7 +91,8 @@ class Lookup:
             InputError: a partition does not have the offset from which it must be read.
             ConfigError: a topic that tells of order has several partitions.
         """
-        metadata = self._ask("listing topics", lambda: self._admin.list_topics(timeout=_SECONDS))
+        with self._asking("listing topics"):
+            metadata = self._admin.list_topics(timeout=_SECONDS)
         found = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
         for topic, _ in (self.transactions, self.notifications):
             if found.get(topic, 1) > 1:
@@ -97,7 +104,7 @@ class Lookup:
         new = [key for key in wanted if key not in known]
         if not new:
             return Found(data, {})
-        low = self._first_offsets(new)
+        low = self._offsets("asking for first offsets", new, _EARLIEST)
         high = self.end_offsets(new)
         return Found(data, {key: self._start(key, low[key], high[key]) for key in new})
 
@@ -131,7 +138,7 @@ class Lookup:
             return SchemasUnavailableError(failure.registry, failure.reason)
         key = failure.topic, failure.number
         if failure.is_lost and key in known:
-            low = self._first_offsets([key])
+            low = self._offsets("asking for first offsets", [key], _EARLIEST)
             return truncated(*key, failure.offset, low[key], self.end_offsets([key])[key])
         if failure.is_fatal or failure.topic in {topic for topic, _ in known}:
             place = f"reading {failure.topic}/{failure.number}"
@@ -146,19 +153,16 @@ class Lookup:
             raise truncated(*key, wanted, low, high)
         return wanted
 
-    def _first_offsets(self, keys: Collection[PartitionId]) -> dict[PartitionId, int]:
-        return self._offsets("asking for first offsets", keys, _EARLIEST)
-
     def _offsets(
         self, operation: str, keys: Collection[PartitionId], spec: OffsetSpec, *, is_committed: bool = False
     ) -> dict[PartitionId, int]:
-        return self._ask(
-            operation, lambda: list_offsets(self._admin, keys, spec, _SECONDS, is_committed=is_committed)
-        )
+        with self._asking(operation):
+            return list_offsets(self._admin, keys, spec, _SECONDS, is_committed=is_committed)
 
-    def _ask(self, operation: str, call: Callable[[], T]) -> T:
+    @contextmanager
+    def _asking(self, operation: str) -> Iterator[None]:
         try:
-            return call()
+            yield
         except KafkaException as error:
             raise SidecarUnavailableError(operation, self._bootstrap, reason_of(error)) from error
 
@@ -203,15 +207,6 @@ def admin_config(settings: SidecarSettings) -> dict[str, str | int | float | boo
     kafka = settings.servers.kafka
     connection = {k: v for k, v in kafka.options.items() if k.startswith(_CONNECTION_SETTINGS)}
     return {"bootstrap.servers": kafka.bootstrap, **connection}
-
-
-logger = logging.getLogger(__name__)
-
-_LISTED = 20
-_FAR_AHEAD = 100_000
-"""How many transactions may be known of a partition, or twice as many ENDs, before reading it is paused."""
-_RECORDS_BETWEEN_COMPARISONS = 20_000
-"""How many records are read between two comparisons: one costs time for every partition."""
 
 
 RecordReader = Consumption | WorkerPool
@@ -270,7 +265,9 @@ class SourceReader:
         """
         found = self._lookup.find(self._assigned, self._frontier.named_topics())
         if self._records is not None and self._records.orphans:
-            self._adopt(self._records, self._intake.positions(self._records.orphans))
+            orphans = self._intake.positions(self._records.orphans)
+            self._records.assign(orphans)
+            self._records.hold(self._balance.paused.intersection(orphans), frozenset())
         if found.starts:
             self._begin(found.starts, found.data_topics)
         return found.data_topics
@@ -287,8 +284,11 @@ class SourceReader:
             return 0
         count = self._records.read(self._intake, timeout_seconds)
         self._balance.record(count)
-        for failure in self._intake.take_failures():
-            self._raise_or_log(failure)
+        failures, self._intake.failures = self._intake.failures, []
+        for failure in failures:
+            if (error := self._lookup.error_of(failure, self._assigned)) is not None:
+                raise error
+            logger.warning("Kafka: %s", failure.reason)
         return count
 
     def end_offsets(self) -> EndOffsets:
@@ -341,16 +341,6 @@ class SourceReader:
         workers = len(self._records.pids)
         logger.info("reading %s%s", _listed(starts), f" with {workers} workers" if workers else "")
 
-    def _adopt(self, records: RecordReader, orphans: Mapping[PartitionId, int]) -> None:
-        records.assign(orphans)
-        records.hold(self._balance.paused.intersection(orphans), frozenset())
-
-    def _raise_or_log(self, failure: Failure) -> None:
-        error = self._lookup.error_of(failure, self._assigned)
-        if error is not None:
-            raise error
-        logger.warning("Kafka: %s", failure.reason)
-
 
 class _Intake:
     """Gives the frontier what was read, in this process or by a worker."""
@@ -358,7 +348,7 @@ class _Intake:
     def __init__(self, frontier: Frontier, transactions: PartitionId) -> None:
         self._frontier = frontier
         self._transactions = transactions
-        self._failures: list[Failure] = []
+        self.failures: list[Failure] = []
         self.partitions: dict[PartitionId, Partition] = {}
         """Partitions of data topics."""
         self.others: dict[PartitionId, int] = {}
@@ -375,11 +365,6 @@ class _Intake:
         """Returns the offsets from which reading of partitions continues."""
         rows = self.partitions
         return {key: rows[key].position if key in rows else self.others[key] for key in keys}
-
-    def take_failures(self) -> list[Failure]:
-        """Returns the failures since the last call."""
-        failures, self._failures = self._failures, []
-        return failures
 
     def take_rows(
         self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
@@ -410,7 +395,7 @@ class _Intake:
         self._move_to(key, offset)
 
     def take_failure(self, failure: Failure) -> None:
-        self._failures.append(failure)
+        self.failures.append(failure)
 
     def _move_to(self, key: PartitionId, offset: int) -> None:
         self.others[key] = max(self.others.get(key, 0), offset)

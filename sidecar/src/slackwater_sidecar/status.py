@@ -313,15 +313,7 @@ class StateLogger:
             logger.warning("applying the decision to begin timeline %d", decision.timeline, extra=fields)
 
     def _fields(self, transaction: OpenTransaction) -> dict[str, object]:
-        return {
-            "source": self._source,
-            "xid": transaction.xid,
-            "commit_lsn": transaction.commit_lsn,
-            "expected": transaction.expected,
-            "received": transaction.received,
-            "places": dict(transaction.places),
-            "hint": transaction.hint,
-        }
+        return {"source": self._source, **asdict(transaction)}
 
 
 def _name(xid: int) -> str:
