@@ -6,7 +6,7 @@ import json
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,7 +112,8 @@ class CommittedStates:
         """Finds the committed states of all documents."""
         self._tables.restrict(None)
         count = max((len(lsns) for lsns in self._replay.lsns), default=0)
-        ids = self._ids()
+        ids = [] if self._is_whole else list(self._replay.document_ids.items())
+        self.by_key = {key: DocumentVersions() for key, _ in ids}
         shown: dict[DocumentKey, bytes] = {}
         for version in range(count):
             found = self._digests(version)
@@ -142,23 +143,13 @@ class CommittedStates:
                     yield key, document
 
     def _digests(self, version: int) -> dict[DocumentKey, bytes]:
-        found: dict[DocumentKey, bytes] = {}
-        count = 0
-        for document in self._tables.documents(version):
-            found[self._view.reader.key_of(document)] = digest(document)
-            count += 1
-        if len(found) != count:
-            shared = count - len(found)
+        pairs = [(self._view.reader.key_of(each), digest(each)) for each in self._tables.documents(version)]
+        found = dict(pairs)
+        if shared := len(pairs) - len(found):
             raise CertifyConfigError(
                 f"the view: {shared} documents of one state share a key", "check view.key"
             )
         return found
-
-    def _ids(self) -> list[tuple[DocumentKey, int]]:
-        if self._is_whole:
-            return []
-        self.by_key = {key: DocumentVersions() for key in self._replay.document_ids}
-        return list(self._replay.document_ids.items())
 
     def _add_version(
         self, version: int, found: dict[DocumentKey, bytes], ids: list[tuple[DocumentKey, int]]
@@ -176,17 +167,13 @@ class CommittedStates:
         lsn, time_ms = self._replay.lsns[0][version], self._replay.times[0][version]
         for key, value in found.items():
             if before.get(key) != value:
-                self._versions(key, version).add(lsn, time_ms, value)
+                if key not in self.by_key:
+                    self.by_key[key] = DocumentVersions()
+                    if version:
+                        self.by_key[key].add(0, 0, None)
+                self.by_key[key].add(lsn, time_ms, value)
         for key in before.keys() - found.keys():
             self.by_key[key].add(lsn, time_ms, None)
-
-    def _versions(self, key: DocumentKey, version: int) -> DocumentVersions:
-        versions = self.by_key.get(key)
-        if versions is None:
-            versions = self.by_key[key] = DocumentVersions()
-            if version:
-                versions.add(0, 0, None)
-        return versions
 
 
 def read_committed_states(
@@ -290,7 +277,7 @@ def _notes(history: History, short: int) -> Iterator[str]:
 
 
 class VersionedTables:
-    """Keeps the rows of all states in DuckDB and shows the view one version at a time. A context manager."""
+    """Keeps the rows of all states in DuckDB and shows the view one version at a time."""
 
     def __init__(self, view: View, rows: Mapping[str, RowIntervals]) -> None:
         self._view = view
@@ -298,12 +285,6 @@ class VersionedTables:
         self._query = f"SELECT CAST(to_json(d) AS VARCHAR) FROM ({_readable(view)}) d"  # noqa: S608 - quoted names, and the user's own SQL
         for name, table in view.tables.items():
             _load(self._connection, table, rows[name])
-
-    def __enter__(self) -> "VersionedTables":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Frees the database."""
@@ -365,7 +346,7 @@ def read_database(view: View, dsn: str) -> dict[DocumentKey, bytes]:
             rows = {name: _read_rows(connection, table) for name, table in view.tables.items()}
     except psycopg.Error as error:
         raise unreadable("the source database", str(error).strip()) from error
-    with VersionedTables(view, rows) as tables:
+    with closing(VersionedTables(view, rows)) as tables:
         tables.restrict(None)
         return {view.reader.key_of(document): digest(document) for document in tables.documents(0)}
 

