@@ -33,7 +33,7 @@ ERROR_MODULES = {
     "Views (`slackwater.sql`)": "packages/slackwater/src/slackwater/sql/errors.py",
     "Consumers and producers (`slackwater.client`)": "packages/slackwater/src/slackwater/client/errors.py",
     "Messages of services (`slackwater_messaging`)": (
-        "packages/messaging/src/slackwater_messaging/errors.py"
+        "packages/messaging/src/slackwater_messaging/__init__.py"
     ),
     "The sidecar": "sidecar/src/slackwater_sidecar/consumption.py",
     "Change events (`slackwater.cdc`)": "packages/slackwater/src/slackwater/cdc/errors.py",

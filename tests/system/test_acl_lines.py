@@ -37,8 +37,7 @@ from slackwater.client import (
     read_views,
     take_lease,
 )
-from slackwater.client.inputs import Inputs
-from slackwater.client.shares import Share
+from slackwater.client.inputs import Inputs, Share
 from slackwater.client.topic_views import TopicReaders
 from slackwater.cuts import CutLog, LeaseLog, PipelineLog
 from slackwater.pipeline import load_pipeline

@@ -26,7 +26,7 @@ from slackwater_messaging import (
     SenderSettings,
 )
 from slackwater_messaging.receiving import Receiver, TableInbox
-from slackwater_messaging.sending.transaction import Sender
+from slackwater_messaging.sender import Sender
 
 pytestmark = pytest.mark.integration
 SOON = timedelta(milliseconds=300)

@@ -21,6 +21,7 @@ from slackwater_messaging import (
     SavedSender,
     SenderSettings,
 )
+from slackwater_messaging.kafka import SenderProducer
 from slackwater_messaging.receiving import (
     BloomInbox,
     FilteredInbox,
@@ -30,7 +31,6 @@ from slackwater_messaging.receiving import (
     TransactionalProcessor,
 )
 from slackwater_messaging.running import Exclusive
-from slackwater_messaging.sending.kafka import SenderProducer
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 OUTBOX = Outbox("outbox")

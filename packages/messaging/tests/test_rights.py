@@ -49,7 +49,7 @@ from slackwater_messaging import (
     id_finder,
 )
 from slackwater_messaging.receiving import Receiver, TableInbox, TransactionalProcessor
-from slackwater_messaging.sending.transaction import no_probe
+from slackwater_messaging.sender import no_probe
 
 pytestmark = pytest.mark.integration
 

@@ -19,10 +19,10 @@ from slackwater_messaging import (
     SenderSettings,
 )
 from slackwater_messaging.database import KeptConnection, make_durable
-from slackwater_messaging.group import GroupMember
+from slackwater_messaging.kafka import MessageTransactions
+from slackwater_messaging.outbox import BatchProducer
+from slackwater_messaging.reading import GroupMember, topic_reader
 from slackwater_messaging.receiving import ProcessorSettings, ReceiverSettings, TransactionalProcessor
-from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions
-from slackwater_messaging.topics import topic_reader
 
 SECOND = timedelta(seconds=1)
 HOSTILE = KafkaSettings(
@@ -59,10 +59,10 @@ made: list[dict[str, Any]] = []
 @pytest.fixture(autouse=True)
 def clients(monkeypatch: pytest.MonkeyPatch) -> None:
     made.clear()
-    for place in ("slackwater_messaging.group", "slackwater.kafka.reader"):
+    for place in ("slackwater_messaging.reading", "slackwater.kafka.reader"):
         monkeypatch.setattr(f"{place}.Consumer", Client)
-    monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", Client)
-    monkeypatch.setattr("slackwater.kafka.transactions.Producer", Client)
+    for place in ("slackwater_messaging.outbox", "slackwater.kafka.transactions"):
+        monkeypatch.setattr(f"{place}.Producer", Client)
 
 
 def listener() -> None:
@@ -176,7 +176,7 @@ def test_a_capture_relay_does_not_store_positions_by_itself(monkeypatch: pytest.
     """They are committed with the messages, or messages would be lost or repeated after a crash."""
     opened: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "slackwater_messaging.sending.captured.TransactionalConsumer",
+        "slackwater_messaging.captured.TransactionalConsumer",
         lambda *_, **options: opened.append(options),
     )
     relay = CaptureRelay(KafkaSettings("127.0.0.1:1"), CapturedOutbox(), source="inv", name="relay")

@@ -18,9 +18,8 @@ from slackwater_lab.messaging.receiving.world import SOON
 from slackwater_lab.probes import At
 from slackwater_lab.topics import make_topics, read_to_end
 from slackwater_messaging import CapturedOutbox, CaptureRelay, Message, MessageId, SenderSettings, SendStep
+from slackwater_messaging.outbox import BatchProducer, SavedMessage
 from slackwater_messaging.receiving import ReceivedMessage, TransactionalProcessor
-from slackwater_messaging.sending.kafka import BatchProducer
-from slackwater_messaging.sending.outbox import SavedMessage
 
 pytestmark = pytest.mark.integration
 LOOK = timedelta(milliseconds=300)

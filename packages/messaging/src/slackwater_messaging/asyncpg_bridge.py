@@ -11,8 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from slackwater_messaging.bridge import Bridge, Rows, Statement
-from slackwater_messaging.database import LOST_CONNECTION
+from slackwater_messaging.database import LOST_CONNECTION, Bridge, Rows, Statement
 
 
 class AsyncpgBridge(Bridge):

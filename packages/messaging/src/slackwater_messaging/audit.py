@@ -12,7 +12,7 @@ from psycopg import Connection
 
 from slackwater.protocol import ConfigError, KafkaSettings, epoch_ms, from_epoch_ms
 from slackwater_messaging.message import header_of
-from slackwater_messaging.topics import topic_reader
+from slackwater_messaging.reading import topic_reader
 
 FindId = Callable[[Record], str | None]
 """Returns the message id of a record; None if the record is not part of the comparison."""

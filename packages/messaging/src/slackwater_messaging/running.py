@@ -1,16 +1,20 @@
 """What runs until it is stopped or closed, and refuses a second caller instead of mixing two."""
 
+import asyncio
+import contextvars
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
+from slackwater.client.finishing import finished
 from slackwater.kafka.retry import Retry
 from slackwater.protocol import Clock, ConfigError, SystemClock
-from slackwater_messaging.bridge import run_in_thread
+
+T = TypeVar("T")
 
 
 class Exclusive:
@@ -18,7 +22,6 @@ class Exclusive:
 
     Args:
         what: The object that is used by one caller at a time.
-        hint: What to do instead of sharing it.
     """
 
     def __init__(self, what: str, hint: str) -> None:
@@ -47,9 +50,7 @@ class Closing(ABC):
         """Returns itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Closes it."""
         self.close()
 
@@ -62,7 +63,6 @@ class Runner(Closing):
     """Works until it is stopped.
 
     Args:
-        what: What it is, for messages.
         clock: Measures how long a server has not answered.
     """
 
@@ -105,3 +105,64 @@ class Runner(Closing):
         """Does what :meth:`run` does in a thread, until the task is cancelled and a step has ended."""
         stop = threading.Event()
         await run_in_thread(partial(self.run, stop), stop.set)
+
+
+async def in_thread(call: Callable[..., T], *arguments: object) -> T:
+    """Makes a call in a new thread. A cancellation of the caller takes effect when the call has ended.
+
+    The threads of the event loop's executor are not used: calls wait for each other, for example for locks of
+    the database, and a call that waits for a free thread could be the one for which all others wait.
+    """
+    return await finished(asyncio.wrap_future(_started(call, *arguments)))
+
+
+@asynccontextmanager
+async def in_threads(block: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Enters and leaves a synchronous block in other threads.
+
+    A cancellation takes effect when the block was entered, or left, and a block that was entered is always
+    left.
+    """
+    entering = _started(block.__enter__)
+    try:
+        found = await finished(asyncio.wrap_future(entering))
+    except asyncio.CancelledError as error:
+        if entering.exception() is None:
+            await in_thread(block.__exit__, type(error), error, error.__traceback__)
+        raise
+    try:
+        yield found
+    except BaseException as error:
+        if not await in_thread(block.__exit__, type(error), error, error.__traceback__):
+            raise
+    else:
+        await in_thread(block.__exit__, None, None, None)
+
+
+def wait_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine in an event loop, and waits for its result in another thread."""
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+async def run_in_thread(run: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Runs something in a thread until it ends. A cancellation calls ``stop``, and waits for the end."""
+    running = asyncio.wrap_future(_started(run))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop()
+        await finished(running)
+        raise
+
+
+def _started(call: Callable[..., T], *arguments: object) -> Future[T]:
+    answer, context = Future[T](), contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            answer.set_result(context.run(call, *arguments))
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="slackwater messaging", daemon=True).start()
+    return answer

@@ -25,12 +25,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from slackwater.protocol import ConfigError
-from slackwater_messaging.bridge import bridge_of
-from slackwater_messaging.database import IDLE_FIRST, Database
-from slackwater_messaging.receiving.receipt import Receipt, as_key
-from slackwater_messaging.receiving.table import TableInbox
-from slackwater_messaging.sending.pool import SenderPool
-from slackwater_messaging.sending.transaction import Sender, SendingTransaction
+from slackwater_messaging.database import IDLE_FIRST, Database, bridge_of
+from slackwater_messaging.receiving.inbox import Receipt, TableInbox, as_key
+from slackwater_messaging.sender import Sender, SenderPool, SendingTransaction
 
 AnySender = Sender | SenderPool[Any]
 

@@ -17,7 +17,6 @@ from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.topics import make_topics
 from slackwater_messaging import DeliveryListener, Message, PollingRelay, ProvenSender, SendingTransaction
 from slackwater_messaging.asyncpg_bridge import AsyncpgBridge
-from slackwater_messaging.bridge import in_thread
 from slackwater_messaging.receiving import (
     AsyncReceiver,
     BloomInbox,
@@ -30,6 +29,7 @@ from slackwater_messaging.receiving import (
     TableInbox,
     TransactionalProcessor,
 )
+from slackwater_messaging.running import in_thread
 
 pytestmark = pytest.mark.integration
 MANY = 20

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from slackwater.protocol import KafkaSettings, StateError, SystemClock, UnavailableError
-from slackwater_messaging.group import GroupMember
 from slackwater_messaging.message import Place
+from slackwater_messaging.reading import GroupMember
 from slackwater_messaging.receiving import ReceivedMessage
 
 PATIENCE = timedelta(minutes=5)
@@ -369,7 +369,7 @@ class Client(Consumer):
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> tuple[GroupMember, Client]:
     """A member over its own consumer, whose user has tried to change what the member relies on."""
-    monkeypatch.setattr("slackwater_messaging.group.Consumer", Client)
+    monkeypatch.setattr("slackwater_messaging.reading.Consumer", Client)
     wishes = {
         "isolation.level": "read_uncommitted",
         "enable.auto.commit": "true",

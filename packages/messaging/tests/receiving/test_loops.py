@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.protocol import ConfigError, KafkaSettings, OvertakenError, StateError, UnavailableError
 from slackwater_messaging import Message, SenderSettings
+from slackwater_messaging.kafka import MessageTransactions
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import (
     ProcessorStep,
@@ -21,8 +22,7 @@ from slackwater_messaging.receiving import (
     TakenOverError,
     TransactionalProcessor,
 )
-from slackwater_messaging.receiving.processor import _may_pass
-from slackwater_messaging.sending.kafka import MessageTransactions
+from slackwater_messaging.receiving.loops import _may_pass
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 ZERO, ONE = Place("said", 0), Place("said", 1)
@@ -137,10 +137,10 @@ def failing() -> dict[str, BaseException]:
 def processor(
     log: list[str], group: Group, failing: dict[str, BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> TransactionalProcessor:
-    monkeypatch.setattr("slackwater_messaging.receiving.processor.GroupMember", lambda *_, **__: group)
+    monkeypatch.setattr("slackwater_messaging.receiving.loops.GroupMember", lambda *_, **__: group)
     made = TransactionalProcessor(KAFKA, ["said"], group="g", transactional_id="a")
     kind = type("Told", (Transactions,), {"log": log, "failing": failing})
-    monkeypatch.setattr("slackwater_messaging.sending.kafka.MessageTransactions", kind)
+    monkeypatch.setattr("slackwater_messaging.kafka.MessageTransactions", kind)
     return made
 
 
@@ -403,7 +403,7 @@ def inbox(log: list[str]) -> Memory:
 
 @pytest.fixture
 def receiver(log: list[str], group: Group, inbox: Memory, monkeypatch: pytest.MonkeyPatch) -> Receiver:
-    monkeypatch.setattr("slackwater_messaging.receiving.receiver.GroupMember", lambda *_, **__: group)
+    monkeypatch.setattr("slackwater_messaging.receiving.loops.GroupMember", lambda *_, **__: group)
     connect: Any = lambda: Connection(log)  # noqa: E731
     return Receiver(KAFKA, ["said"], group="g", inbox=inbox, connect=connect)
 
@@ -555,7 +555,7 @@ def test_a_receiver_goes_on_after_any_one_call_has_failed(
 ) -> None:
     """Each effect is there once, and answers and offsets follow it."""
     inbox, replies = Database(log), list[int]()
-    monkeypatch.setattr("slackwater_messaging.receiving.receiver.GroupMember", lambda *_, **__: group)
+    monkeypatch.setattr("slackwater_messaging.receiving.loops.GroupMember", lambda *_, **__: group)
     connect: Any = lambda: Connection(log)  # noqa: E731
     receiver = Receiver(KAFKA, ["said"], group="g", inbox=inbox, connect=connect)
 
@@ -643,7 +643,7 @@ def test_a_processor_goes_on_after_any_one_call_has_failed(
 ) -> None:
     """Outputs are there once, together with the offsets of their inputs."""
     kafka = Kafka(log, group)
-    monkeypatch.setattr("slackwater_messaging.sending.kafka.MessageTransactions", kafka)
+    monkeypatch.setattr("slackwater_messaging.kafka.MessageTransactions", kafka)
     group.waiting = [message(4), message(5)]
     log.fails_at, log.error = at, error
     for _ in range(3):

@@ -21,7 +21,7 @@ from slackwater_messaging import (
     SendProbe,
     SendStep,
 )
-from slackwater_messaging.sending.transaction import no_probe
+from slackwater_messaging.sender import no_probe
 
 pytestmark = pytest.mark.integration
 

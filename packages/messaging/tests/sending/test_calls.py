@@ -32,10 +32,11 @@ from slackwater_messaging import (
     SavedMessage,
     SavedSender,
     SenderSettings,
+    captured,
 )
-from slackwater_messaging.sending import captured
-from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
-from slackwater_messaging.sending.prepared import is_committed
+from slackwater_messaging.committing import is_committed
+from slackwater_messaging.kafka import MessageTransactions, SenderProducer, failure
+from slackwater_messaging.outbox import BatchProducer
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 AWAY = UnavailableError("away")
@@ -70,7 +71,7 @@ def producer(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> SenderProducer:
         def __getattr__(self, name: str) -> Callable[..., None]:
             return lambda *_: calls(name)
 
-    monkeypatch.setattr("slackwater_messaging.sending.kafka.MessageTransactions", Transactions)
+    monkeypatch.setattr("slackwater_messaging.kafka.MessageTransactions", Transactions)
     return SenderProducer(KAFKA, "shop-1", SenderSettings())
 
 
@@ -162,9 +163,9 @@ def database(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> Any:
     def nothing(_: object) -> Iterator[None]:
         yield
 
-    monkeypatch.setattr("slackwater_messaging.sending.transaction.check_idle", lambda _: None)
-    for place in ("saved", "prepared"):
-        module = f"slackwater_messaging.sending.{place}"
+    monkeypatch.setattr("slackwater_messaging.sender.check_idle", lambda _: None)
+    for place in ("saved", "committing"):
+        module = f"slackwater_messaging.{place}"
         monkeypatch.setattr(f"{module}.database_transaction", transaction)
         monkeypatch.setattr(f"{module}.autocommit", nothing)
         monkeypatch.setattr(f"{module}.check_whole", lambda _: None)
@@ -239,12 +240,21 @@ def test_a_failed_recovery_is_tried_again(saved: SavedSender, calls: Calls, data
 def prepared(producer: SenderProducer, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> PreparedSender:
     sender = PreparedSender(KAFKA, "shop-1")
     monkeypatch.setattr(sender, "_producer", producer)
-    module = "slackwater_messaging.sending.prepared"
+    module = "slackwater_messaging.committing"
     monkeypatch.setattr(f"{module}.ensure_compacted_topic", lambda *_: None)
     monkeypatch.setattr(f"{module}.autocommit", lambda _: nullcontext())
     monkeypatch.setattr(f"{module}.find_prepared", lambda *_: calls("look", []))
     monkeypatch.setattr(f"{module}.finish", lambda *_, is_commit: calls("finish" if is_commit else "undo"))
     return sender
+
+
+def test_a_database_that_prepares_nothing_says_how_to_change_that(
+    prepared: PreparedSender, calls: Calls, database: Any
+) -> None:
+    calls.failing["prepare"] = psycopg.errors.ObjectNotInPrerequisiteState("transactions are disabled")
+    with pytest.raises(ConfigError, match="set the server's max_prepared_transactions"):
+        send(prepared, database)
+    assert not prepared.is_settled
 
 
 def test_the_name_is_taken_over_before_anything_in_doubt_is_decided(
@@ -286,7 +296,7 @@ def test_a_commit_without_an_answer_is_decided_after_the_name_was_taken_over(
         asked.append(patience)
         return is_done
 
-    monkeypatch.setattr("slackwater_messaging.sending.prepared.is_committed", is_committed)
+    monkeypatch.setattr("slackwater_messaging.committing.is_committed", is_committed)
     calls.failing["commit"] = AWAY
     if is_done:
         send(prepared, database)
@@ -301,7 +311,7 @@ def test_a_decision_about_what_was_left_waits_while_a_kafka_transaction_is_open(
     prepared: PreparedSender, database: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    module = "slackwater_messaging.sending.prepared"
+    module = "slackwater_messaging.committing"
     left = [SimpleNamespace(gid="a"), SimpleNamespace(gid="b")]
 
     def is_committed(_: object, name: str, gid: str, patience: timedelta) -> bool:
@@ -449,7 +459,7 @@ def test_a_batch_of_which_anything_is_unclear_has_not_arrived(
         made[-1].errors = errors if len(made) == 1 else [None]
         return made[-1]
 
-    monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", make)
+    monkeypatch.setattr("slackwater_messaging.outbox.Producer", make)
     batch = [SavedMessage(MessageId("outbox", number, 1), MESSAGE) for number in range(2)]
     producer = BatchProducer(KAFKA, timedelta(seconds=1))
     with pytest.raises(UnavailableError, match="of 2 messages did not arrive"):
@@ -464,7 +474,7 @@ def test_a_batch_of_which_anything_is_unclear_has_not_arrived(
         monkeypatch.setattr(made[-1], "flush", flush)
         return made[-1]
 
-    monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", second)
+    monkeypatch.setattr("slackwater_messaging.outbox.Producer", second)
     with pytest.raises(UnavailableError, match="1 of 2 messages did not arrive"):
         producer.deliver(batch)
 
@@ -474,7 +484,7 @@ def test_an_error_of_a_request_is_no_report(monkeypatch: pytest.MonkeyPatch) -> 
         def flush(self, _: float) -> None:
             raise KafkaException(KafkaError(KafkaError._FATAL))  # noqa: SLF001
 
-    monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", Refusing)
+    monkeypatch.setattr("slackwater_messaging.outbox.Producer", Refusing)
     with pytest.raises(UnavailableError, match="writing messages failed"):
         BatchProducer(KAFKA, timedelta(seconds=1)).deliver([SavedMessage(MessageId("outbox", 1, 1), MESSAGE)])
 
@@ -527,7 +537,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
         clients.append(Client(config, **named))
         return clients[-1]
 
-    for module in ("slackwater_messaging.sending.kafka", "slackwater.kafka.transactions"):
+    for module in ("slackwater_messaging.outbox", "slackwater.kafka.transactions"):
         monkeypatch.setattr(f"{module}.Producer", make)
     return clients
 

@@ -107,7 +107,7 @@ def test_progress_that_is_not_committed_with_the_messages_repeats_them(
     world: World, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin."""
-    monkeypatch.setattr("slackwater_messaging.sending.kafka.SenderProducer.send_offsets", lambda *_: None)
+    monkeypatch.setattr("slackwater_messaging.kafka.SenderProducer.send_offsets", lambda *_: None)
     log.commit("a")
     for number in range(2):
         with log.relay() as relay:

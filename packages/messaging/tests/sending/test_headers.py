@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from slackwater.protocol import ConfigError
 from slackwater_messaging import MessageId, Outbox
+from slackwater_messaging.committing import gid_of, sender_of
 from slackwater_messaging.message import decode_headers, encode_headers, header_of, microseconds
-from slackwater_messaging.sending.prepared import gid_of, sender_of
-from slackwater_messaging.sending.transaction import check_name
+from slackwater_messaging.sender import check_name
 
 HEADERS = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.binary())).map(tuple)
 

@@ -25,7 +25,7 @@ from slackwater_messaging import (
     SendStep,
 )
 from slackwater_messaging.message import header_of
-from slackwater_messaging.sending.outbox import LANES
+from slackwater_messaging.outbox import LANES
 
 pytestmark = pytest.mark.integration
 SOON = RelaySettings(request_timeout=timedelta(seconds=4))
@@ -135,7 +135,7 @@ def _key_of_another_lane(world: World, key: str) -> str:
 def test_a_relay_without_its_lock_would_mix_up_a_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: with SKIP LOCKED alone a second relay takes the next messages of the key, and is faster."""
     monkeypatch.setattr(
-        "slackwater_messaging.sending.outbox._TAKE",
+        "slackwater_messaging.outbox._TAKE",
         """SELECT id, created_at, topic, key, value, headers FROM {table}
         WHERE lane = %s AND (%s::int, %s::int) IS NOT NULL ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED""",
     )

@@ -23,8 +23,7 @@ from slackwater_messaging import (
     find_prepared,
     resolve,
 )
-from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.prepared import _explain
+from slackwater_messaging.kafka import SenderProducer
 
 pytestmark = pytest.mark.integration
 STEPS = pytest.mark.parametrize(
@@ -221,12 +220,6 @@ def test_without_its_outcomes_nobody_decides(world: World) -> None:
         do(world, sender, 2)
     assert left(world) == [gid]
     world.connection.execute(f"ROLLBACK PREPARED '{gid}'".encode())
-
-
-def test_a_database_that_prepares_nothing_says_how_to_change_that() -> None:
-    error = psycopg.errors.ObjectNotInPrerequisiteState("prepared transactions are disabled")
-    with pytest.raises(ConfigError, match="set the server's max_prepared_transactions"):
-        _explain(error)
 
 
 def _swallow(world: World, sender: PreparedSender) -> None:

@@ -40,8 +40,8 @@ from slackwater_messaging import (
     SenderSettings,
     find_prepared,
 )
-from slackwater_messaging.sending.prepared import finish
-from slackwater_messaging.sending.transaction import Sender, SendingTransaction
+from slackwater_messaging.committing import finish
+from slackwater_messaging.sender import Sender, SendingTransaction
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 AWAY = UnavailableError("away")
@@ -222,7 +222,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, MessageId]]:
     def topic_reader(*_: object) -> Iterator[Reader]:
         yield Reader()
 
-    monkeypatch.setattr("slackwater_messaging.sending.saved.topic_reader", topic_reader)
+    monkeypatch.setattr("slackwater_messaging.saved.topic_reader", topic_reader)
     return held
 
 

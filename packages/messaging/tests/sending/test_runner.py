@@ -7,7 +7,7 @@ import pytest
 
 from slackwater.protocol import KafkaSettings, UnavailableError
 from slackwater_messaging import DeliveryListener, Outbox, PollingRelay
-from slackwater_messaging.topics import quiet
+from slackwater_messaging.reading import quiet
 
 KAFKA = KafkaSettings("127.0.0.1:1")
 

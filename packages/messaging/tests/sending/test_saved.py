@@ -25,7 +25,7 @@ from slackwater_messaging import (
     SenderSettings,
     SendStep,
 )
-from slackwater_messaging.sending.kafka import SenderProducer
+from slackwater_messaging.kafka import SenderProducer
 
 pytestmark = pytest.mark.integration
 AT_ONCE = SenderSettings(retry_after=timedelta(0), clock_margin=timedelta(minutes=1))

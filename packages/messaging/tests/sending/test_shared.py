@@ -26,7 +26,7 @@ from slackwater_messaging import (
     SendStep,
     find_prepared,
 )
-from slackwater_messaging.sending.transaction import no_probe
+from slackwater_messaging.sender import no_probe
 
 pytestmark = pytest.mark.integration
 
@@ -177,7 +177,7 @@ def test_a_slot_whose_messages_wait_is_used_first_and_recovers(
             do(world, pool, number)
         with monkeypatch.context() as away:
             away.setattr(
-                "slackwater_messaging.sending.kafka.SenderProducer.write",
+                "slackwater_messaging.kafka.SenderProducer.write",
                 lambda *_: (_ for _ in ()).throw(UnavailableError("away")),
             )
             do(world, pool, 3)

@@ -16,7 +16,7 @@ from slackwater_messaging import (
     SavedSender,
     SendStep,
 )
-from slackwater_messaging.sending.kafka import SenderProducer
+from slackwater_messaging.kafka import SenderProducer
 
 pytestmark = pytest.mark.integration
 
@@ -93,7 +93,7 @@ def test_a_decision_that_does_not_ask_the_topic_tears_both_sides_apart(
         dead.setattr(psycopg.Connection, "rollback", lambda _: None)
         with pytest.raises(Death), psycopg.connect(world.dsn, autocommit=True) as connection:
             do(world, PreparedSender(world.kafka, world.name, probe=At(step)), connection)
-    monkeypatch.setattr("slackwater_messaging.sending.prepared.is_committed", lambda *_: always)
+    monkeypatch.setattr("slackwater_messaging.committing.is_committed", lambda *_: always)
     with PreparedSender(world.kafka, world.name) as sender:
         sender.recover(world.connection)
     assert (world.numbers, world.values()) == (numbers, values)

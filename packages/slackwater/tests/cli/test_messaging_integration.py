@@ -16,7 +16,7 @@ from slackwater.protocol import SystemClock
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
 from slackwater_messaging import Message, PollingRelay, PreparedSender, SenderSettings, SendStep
-from slackwater_messaging.sending.kafka import SenderProducer
+from slackwater_messaging.kafka import SenderProducer
 
 pytestmark = pytest.mark.integration
 
@@ -162,9 +162,9 @@ def test_a_kafka_that_is_away_is_one_line_with_what_to_do(
 
     Clients that other tests of this process left behind may write of other addresses meanwhile.
     """
-    monkeypatch.setattr("slackwater_messaging.topics._SECONDS", 3.0)
+    monkeypatch.setattr("slackwater_messaging.reading._SECONDS", 3.0)
     short = SenderSettings(request_timeout=timedelta(seconds=3))
-    monkeypatch.setattr("slackwater_messaging.sending.transaction.SenderSettings", lambda: short)
+    monkeypatch.setattr("slackwater_messaging.sender.SenderSettings", lambda: short)
     assert main.run([*words, "--postgres-url", world.dsn, "--bootstrap", NOWHERE]) == 1
     *waits, line = [line for line in capfd.readouterr().err.splitlines() if is_ours(line)]
     assert len(waits) <= 1, waits

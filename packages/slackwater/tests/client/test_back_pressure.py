@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Message
 
 from slackwater.client import ByPartition, ByUnit, Everything, Share
-from slackwater.client.outputs import OutputMerge
+from slackwater.client.merges import OutputMerge
 from slackwater.client.transaction import LanePosition
 from slackwater.protocol import CommitRecord, OffsetRange
 from slackwater.protocol.commit_lookup import PlacedCommit

@@ -9,7 +9,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.client.broker import Member
 from slackwater.client.kafka import KafkaBroker as ClientBroker
-from slackwater.client.kafka import KafkaMember
+from slackwater.client.kafka import _KafkaMember
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import KafkaSettings, StateError
 
@@ -44,15 +44,15 @@ def test_a_topic_that_a_broker_first_denies_is_joined(
     kafka_broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker denies a new topic until it has heard of it."""
-    look_again, denials = KafkaMember._look_again, []  # noqa: SLF001
+    look_again, denials = _KafkaMember._look_again, []  # noqa: SLF001
 
-    def create_first(self: KafkaMember) -> None:
+    def create_first(self: _KafkaMember) -> None:
         admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
         admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
         denials.append(topic)
         look_again(self)
 
-    monkeypatch.setattr(KafkaMember, "_look_again", create_first)
+    monkeypatch.setattr(_KafkaMember, "_look_again", create_first)
     member = member_of(kafka_broker, topic)
     while not member.lanes:
         member.poll(0.1)

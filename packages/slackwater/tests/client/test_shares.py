@@ -21,7 +21,7 @@ from slackwater.client import (
     Transaction,
     TransactionalConsumer,
 )
-from slackwater.client.shares import Share
+from slackwater.client.inputs import Share
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.fakes.outputs import OutputWriter, World
 

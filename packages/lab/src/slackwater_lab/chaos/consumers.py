@@ -32,8 +32,7 @@ from slackwater.client import (
     Transaction,
     TransactionalConsumer,
 )
-from slackwater.client.inputs import Inputs
-from slackwater.client.shares import Share
+from slackwater.client.inputs import Inputs, Share
 from slackwater.protocol import KafkaSettings, commit_id
 from slackwater.protocol.keys import commit_topic, data_topic, transaction_topic
 from slackwater_lab.chaos.process import ControlFolder

@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
-from slackwater.client.inputs import Inputs
-from slackwater.client.shares import Share
+from slackwater.client.inputs import Inputs, Share
 from slackwater.client.transaction import Place, Transaction
 from slackwater.kafka.retry import create_topics
 from slackwater.protocol import (

@@ -1,13 +1,25 @@
 """Receiving: inboxes and filters that recognise repeated messages, and the loops that use them."""
 
-from slackwater_messaging.errors import TakenOverError
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.receiving.filtered import BloomInbox, FilteredInbox
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy
-from slackwater_messaging.receiving.processor import ProcessorSettings, ProcessorStep, TransactionalProcessor
-from slackwater_messaging.receiving.receipt import Inbox, Receipt, header_key, offset_key
-from slackwater_messaging.receiving.receiver import AsyncReceiver, Receiver, ReceiverSettings, ReceiverStep
-from slackwater_messaging.receiving.table import TableInbox
+from slackwater_messaging.receiving.inbox import (
+    Inbox,
+    Receipt,
+    TableInbox,
+    TakenOverError,
+    header_key,
+    offset_key,
+)
+from slackwater_messaging.receiving.loops import (
+    AsyncReceiver,
+    ProcessorSettings,
+    ProcessorStep,
+    Receiver,
+    ReceiverSettings,
+    ReceiverStep,
+    TransactionalProcessor,
+)
 
 __all__ = [
     "AsyncReceiver",

@@ -12,11 +12,17 @@ from psycopg import sql
 
 from slackwater.protocol import Clock, ConfigError, StateError, SystemClock, epoch_ms
 from slackwater_messaging.database import check_idle
-from slackwater_messaging.errors import TakenOverError
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of, split_digests
-from slackwater_messaging.receiving.receipt import Inbox, KeyOf, Receipt, new_receipts
-from slackwater_messaging.receiving.table import TableInbox, identifier
+from slackwater_messaging.receiving.inbox import (
+    Inbox,
+    KeyOf,
+    Receipt,
+    TableInbox,
+    TakenOverError,
+    identifier,
+    new_receipts,
+)
 from slackwater_messaging.running import Exclusive
 
 _SAVE_INTERVAL = timedelta(minutes=1)
@@ -66,8 +72,6 @@ class _ChainInbox(Inbox):
 
     Args:
         name: The prefix of the tables.
-        policy: How much the chains remember.
-        save_interval: How often filters are written.
         clock: Measures that interval, and limits the timestamps of messages, because a timestamp in the
             future must not make filters forget.
     """
@@ -103,11 +107,7 @@ class _ChainInbox(Inbox):
             self._save_at = self._clock.monotonic() + self._save_seconds
 
     def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
-        """See the base class.
-
-        Raises:
-            TakenOverError: Another process owns a partition of a :class:`BloomInbox`; load it again.
-        """
+        """See the base class."""
         check_idle(connection)
         for place in places:
             try:
@@ -127,11 +127,7 @@ class _ChainInbox(Inbox):
         connection.execute(self._sql(_NOT_COMPRESSED))
 
     def _loaded(self, connection: psycopg.Connection[Any], place: Place) -> FilterChain:
-        """Reads a partition's chain; requires a transaction.
-
-        Raises:
-            StateError: A filter is damaged, or belongs to another partition.
-        """
+        """Reads a partition's chain; requires a transaction."""
         packed = connection.execute(self._sql(_LOAD_FILTERS), place).fetchall()
         name = f"{place.topic}/{place.partition}".encode()
         return FilterChain.restore(self._policy, [row[0] for row in packed], name)
@@ -169,9 +165,7 @@ class FilteredInbox(_ChainInbox):
     time.
 
     Args:
-        table: The table.
         policy: How much filters remember. The error rate is the share of new messages that are looked up.
-        save_interval: How often filters are written.
         clock: Measures that interval, and limits the timestamps of messages.
     """
 
@@ -288,7 +282,6 @@ class BloomInbox(_ChainInbox):
             ``_filters``. Each kind of receiver has its own.
         key_of: Returns the key of a message. All messages with one key must be in one partition.
         policy: How much is remembered, and the maximum share of new messages that are lost.
-        save_interval: How often filters are written.
         clock: Measures that interval, and limits the timestamps of messages.
     """
 

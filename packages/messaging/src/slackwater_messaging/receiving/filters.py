@@ -100,7 +100,6 @@ class FilterChain:
     probability of at most the policy's error rate.
 
     Args:
-        policy: How much it remembers.
         name: What it belongs to. Its stored filters can be restored under this name only.
     """
 

@@ -16,10 +16,17 @@ from slackwater.client.errors import (
     StateNotKeptError,
     TransactionLostError,
 )
-from slackwater.client.inputs import ChangeTopics, OutputTopics, PipelineViews
+from slackwater.client.inputs import (
+    ByPartition,
+    ByUnit,
+    ChangeTopics,
+    Everything,
+    OutputTopics,
+    PipelineViews,
+    Share,
+)
 from slackwater.client.leases import end_lease, find_lease, open_leases, renew_lease, take_lease
 from slackwater.client.producer import ProducerTransaction, TransactionalProducer
-from slackwater.client.shares import ByPartition, ByUnit, Everything, Share
 from slackwater.client.snapshot import (
     OfOneSource,
     PipelineOutput,

@@ -13,7 +13,6 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from confluent_kafka import TopicPartition
@@ -21,10 +20,10 @@ from confluent_kafka import TopicPartition
 from slackwater.cdc.batch import Record
 from slackwater.client.broker import Broker
 from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
+from slackwater.client.feeds import Feed
 from slackwater.client.finishing import finished
-from slackwater.client.inputs import Inputs
-from slackwater.client.shares import Share
-from slackwater.client.transaction import Piece, Transaction
+from slackwater.client.inputs import Inputs, Share
+from slackwater.client.transaction import LanePosition, Piece, Transaction
 from slackwater.protocol import Clock, CommitPosition, ConfigError, KafkaSettings, SystemClock, epoch_ms
 
 _IDLE_SECONDS = 0.1
@@ -50,8 +49,9 @@ class AsyncTransaction(Transaction):
         super().__init__(piece, read_on)
         self._in_thread = in_thread
         self._unread: list[Record] | None = piece.records
-        """Records that were read, but not yielded yet."""
-        self._streamed = _StreamedRecords(self._next_portion)
+        """Records that were read, but not looked at yet."""
+        self._left: Iterator[Record] = iter(())
+        """Those of the portion that is being iterated."""
 
     def __iter__(self) -> Iterator[Record]:
         """Yields the records.
@@ -67,39 +67,28 @@ class AsyncTransaction(Transaction):
         Raises:
             TransactionLostError: The transaction is streamed, and its lane was assigned to another member.
         """
-        return self._streamed if self.is_streamed else self._whole()
+        return self if self.is_streamed else self._whole()
 
     async def _whole(self) -> AsyncIterator[Record]:
         for record in self.records:
             yield record
 
-    async def _next_portion(self) -> list[Record] | None:
-        if self._unread is None:
-            await self._in_thread(self._read)
-        records, self._unread = self._unread, None
-        return records
+    async def __anext__(self) -> Record:
+        """Returns the next record of a streamed transaction."""
+        while True:
+            for record in self._left:
+                return record
+            if self._unread is None:
+                await self._in_thread(self._read)
+            portion, self._unread = self._unread, None
+            if portion is None:
+                raise StopAsyncIteration
+            self._left = iter(portion)
 
     def _read(self, _: "_HeldConsumer") -> None:
         """Runs in the thread, and completes even if the caller is cancelled."""
         if self._unread is None:
             self._unread = self._read_portion()
-
-
-class _StreamedRecords(AsyncIterator[Record]):
-    """The records of a transaction, portion by portion; None marks the end."""
-
-    def __init__(self, next_portion: Callable[[], Awaitable[list[Record] | None]]) -> None:
-        self._next_portion = next_portion
-        self._records: Iterator[Record] = iter(())
-
-    async def __anext__(self) -> Record:
-        while True:
-            for record in self._records:
-                return record
-            portion = await self._next_portion()
-            if portion is None:
-                raise StopAsyncIteration
-            self._records = iter(portion)
 
 
 class _HeldConsumer(TransactionalConsumer):
@@ -119,8 +108,9 @@ class _HeldConsumer(TransactionalConsumer):
         self._settle()
 
     def take_back(self) -> None:
-        """Takes the newest transaction back, because no caller received it."""
-        self._take_back()
+        """Takes the newest transaction back, because no caller received it; the next poll returns it."""
+        if self._current is not None:
+            self._taken_back, self._current = self._current, None
 
     def take_part(self) -> None:
         """Polls the group; changes take effect at the next call. Does not block."""
@@ -128,13 +118,9 @@ class _HeldConsumer(TransactionalConsumer):
         self._gone |= self._member.take_gone()
         self._tend_at = float("-inf")
 
-    def has_gone_to(self, lsn: int, timeline: int) -> bool:
-        """Seeks to a commit if a lane is assigned; waits briefly for one."""
-        return self._has_moved(partial(self._feed.at_commit, CommitPosition(timeline, lsn)))
-
-    def has_gone_to_time(self, time: datetime) -> bool:
-        """Seeks to a time if a lane is assigned; waits briefly for one."""
-        return self._has_moved(partial(self._feed.at_time, epoch_ms(time)))
+    def has_moved(self, find: Callable[[Feed], LanePosition]) -> bool:
+        """Seeks if a lane is assigned; waits briefly for one."""
+        return self._has_moved(find)
 
     def _hand_out(self, piece: Piece) -> Transaction:
         super()._hand_out(piece)
@@ -315,9 +301,7 @@ class AsyncTransactionalConsumer:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
         """Commits the positions, and leaves the group. After an error, the newest transaction is excluded."""
         try:
             if kind is None:
@@ -349,11 +333,11 @@ class AsyncTransactionalConsumer:
 
     async def seek(self, lsn: int, *, timeline: int = 1) -> None:
         """Does what :meth:`TransactionalConsumer.seek` does. A cancelled call may have had its effect."""
-        await self._go(lambda consumer: consumer.has_gone_to(lsn, timeline))
+        await self._go(lambda feed: feed.at_commit(CommitPosition(timeline, lsn)))
 
     async def seek_to_time(self, time: datetime) -> None:
         """Does what :meth:`TransactionalConsumer.seek_to_time` does."""
-        await self._go(lambda consumer: consumer.has_gone_to_time(time))
+        await self._go(lambda feed: feed.at_time(epoch_ms(time)))
 
     async def offsets(self) -> list[TopicPartition]:
         """Does what :meth:`TransactionalConsumer.offsets` does."""
@@ -388,9 +372,9 @@ class AsyncTransactionalConsumer:
             raise
         return cast("AsyncTransaction | None", found)
 
-    async def _go(self, has_gone: Callable[[_HeldConsumer], bool]) -> None:
+    async def _go(self, find: Callable[[Feed], LanePosition]) -> None:
         self._settle()
-        while not await self._thread.ask(has_gone):
+        while not await self._thread.ask(lambda consumer: consumer.has_moved(find)):
             pass
 
 

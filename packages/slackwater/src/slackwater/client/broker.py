@@ -35,15 +35,12 @@ class Reader(Protocol):
 
     def begin(self, starts: Mapping[Place, int]) -> None:
         """Starts to read further partitions. Does not block."""
-        ...
 
     def reset(self) -> None:
         """Stops reading all partitions. Does not block."""
-        ...
 
     def pause(self, places: frozenset[Place]) -> None:
         """Pauses exactly these partitions. Records that were prefetched from them may be read again."""
-        ...
 
     def read(self, seconds: float) -> list[Portion]:
         """Returns the available records, or waits for up to ``seconds``; empty if none arrived.
@@ -53,7 +50,6 @@ class Reader(Protocol):
             StateError: A topic or partition does not exist.
             UnavailableError: Kafka rejects the request.
         """
-        ...
 
     def bounds(self, place: Place) -> tuple[int, int]:
         """Returns a partition's first offset, and the offset after its last. May block for some seconds.
@@ -61,11 +57,9 @@ class Reader(Protocol):
         Raises:
             UnavailableError: Kafka does not answer, or does not have the partition.
         """
-        ...
 
     def close(self) -> None:
         """Frees connections."""
-        ...
 
 
 class Member(Protocol):
@@ -78,14 +72,12 @@ class Member(Protocol):
     @property
     def lanes(self) -> frozenset[int]:
         """The partitions that the member owned at the last :meth:`poll`."""
-        ...
 
     def take_gone(self) -> frozenset[int]:
         """Returns the partitions that were revoked or lost since the last call.
 
         A partition that has come back since then is included, because another member may have owned it.
         """
-        ...
 
     def poll(self, seconds: float) -> None:
         """Polls the group: gives up partitions, after calling ``on_revoke``, and takes over others.
@@ -95,7 +87,6 @@ class Member(Protocol):
         Raises:
             UnavailableError: Kafka rejects the request.
         """
-        ...
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
         """Returns the group's committed offsets of the partitions that have any.
@@ -103,7 +94,6 @@ class Member(Protocol):
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        ...
 
     def store(self, offsets: Mapping[Place, Stored]) -> bool:
         """Commits offsets for the group; returns when they were acknowledged or rejected.
@@ -114,7 +104,6 @@ class Member(Protocol):
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        ...
 
     def group_metadata(self) -> Any:
         """Returns what a transactional producer needs to commit offsets on behalf of this member.
@@ -122,11 +111,9 @@ class Member(Protocol):
         Raises:
             TransactionLostError: The group has removed this member.
         """
-        ...
 
     def close(self) -> None:
         """Calls ``on_revoke``, and leaves the group."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +136,6 @@ class Broker(Protocol):
 
     def reader(self) -> Reader:
         """Returns a reader without any partitions."""
-        ...
 
     def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> Member:
         """Joins a group. Does not block.
@@ -160,7 +146,6 @@ class Broker(Protocol):
             on_revoke: Called within :meth:`Member.poll` with partitions that are revoked; offsets that it
                 commits still count. It is not called for partitions that were lost.
         """
-        ...
 
     def partitions(self, topic: str) -> int:
         """Returns the number of partitions of a topic; 0 if it does not exist.
@@ -168,7 +153,6 @@ class Broker(Protocol):
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        ...
 
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
         """Creates a topic that keeps its records forever, unless it exists.
@@ -182,7 +166,6 @@ class Broker(Protocol):
             ConfigError: An existing topic has a different number.
             UnavailableError: Kafka does not answer, or rejects the request.
         """
-        ...
 
     def compaction_lag(self, topic: str) -> timedelta | None:
         """Returns how long a topic keeps records at least, after newer ones with the same key replaced them.
@@ -193,8 +176,6 @@ class Broker(Protocol):
         Raises:
             UnavailableError: Kafka does not answer.
         """
-        ...
 
     def writer(self, transactional_id: str, settings: ProducerSettings) -> KafkaTransactions:
         """Returns a writer that has not been opened yet."""
-        ...

@@ -9,9 +9,8 @@ from slackwater.cdc import Change
 from slackwater.cdc.batch import BatchTask, OffsetSpan, Record, TransactionTable
 from slackwater.cdc.changes import BatchChanges, SnapshotPlaces, find_keyless, find_places
 from slackwater.cdc.keyless import KeylessRows
-from slackwater.client.inputs import ChangeTopics
-from slackwater.client.queues import PartitionQueues, size_of
-from slackwater.client.shares import Share, select
+from slackwater.client.inputs import ChangeTopics, Share, select
+from slackwater.client.merges import PartitionQueues, size_of
 from slackwater.client.transaction import Commit, LanePosition, Piece, Place
 from slackwater.protocol import (
     SNAPSHOT_XID,
@@ -65,12 +64,7 @@ class _Group:
     """Partitions whose transactions come in one order.
 
     Args:
-        inputs: Which records count.
-        share: How members share the work.
-        queues: Of all groups.
-        lanes: The positions of the group's lanes.
         base: The newest cut that all of them have passed; None: there is none.
-        lane: The number of its partitions; None: it has all.
     """
 
     def __init__(
@@ -319,10 +313,6 @@ class ChangeMerge:
     is read. Only a cut with repeated records or rows of ad hoc snapshots is always held.
 
     Args:
-        inputs: Which records count.
-        share: How members share the work.
-        max_bytes: See :class:`PartitionQueues`.
-        lanes: The lanes of this member, and their positions.
         base: By lane the newest cut that it has passed, for where its partitions are read on; None: nothing
             was read.
     """

@@ -3,19 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import TopicPartition
 
 from slackwater.client.broker import Broker, Stored
 from slackwater.client.errors import TransactionLostError
-from slackwater.client.feeds import Merge
-from slackwater.client.followed import feed_of
-from slackwater.client.inputs import Inputs, check_inputs
+from slackwater.client.feeds import Feed, Merge, feed_of
+from slackwater.client.inputs import Everything, Inputs, Share, check_inputs
 from slackwater.client.kafka import KafkaBroker
-from slackwater.client.shares import Everything, Share
 from slackwater.client.transaction import LanePosition, Piece, Place, Transaction
 from slackwater.protocol import (
     Clock,
@@ -63,13 +59,9 @@ class TransactionalConsumer:
 
     Args:
         kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
-        inputs: What to read.
-        group: The consumer group.
         share: How the members of the group share the work; the same for all of them.
         positions: Returns the position of a lane, if the handler stores positions itself; called when a lane
             is taken over. None: the group's committed offsets are used.
-        settings: The consumer's settings.
-        clock: Measures deadlines.
 
     Raises:
         ConfigError: The arguments contradict each other.
@@ -123,9 +115,7 @@ class TransactionalConsumer:
         """Returns itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         """Commits the positions, and leaves the group. After an error, the newest transaction is excluded."""
         try:
             if kind is None:
@@ -180,7 +170,7 @@ class TransactionalConsumer:
 
         It affects the lanes that this member owns.
         """
-        self._move(partial(self._feed.at_commit, CommitPosition(timeline, lsn)))
+        self._move(lambda feed: feed.at_commit(CommitPosition(timeline, lsn)))
 
     def seek_to_time(self, time: datetime) -> None:
         """Seeks to the first commit at or after a time of the database's clock, which may be in the future.
@@ -188,7 +178,7 @@ class TransactionalConsumer:
         Commit times do not increase as strictly as LSNs. Where they go back, it is one of the first such
         commits.
         """
-        self._move(partial(self._feed.at_time, epoch_ms(time)))
+        self._move(lambda feed: feed.at_time(epoch_ms(time)))
 
     def offsets(self) -> list[TopicPartition]:
         """Returns the offsets to commit for everything returned so far, including the newest transaction.
@@ -274,11 +264,6 @@ class TransactionalConsumer:
         """Reads a streamed transaction to its end, or until it is lost."""
         while self._current is not None and not self._current.is_last and self._read_on() is not None:
             pass
-
-    def _take_back(self) -> None:
-        """Takes back the newest transaction, which no caller has seen; the next poll returns it."""
-        if self._current is not None:
-            self._taken_back, self._current = self._current, None
 
     def _next(self) -> Piece | None:
         """Returns the next piece, if there is one."""
@@ -403,19 +388,19 @@ class TransactionalConsumer:
         if offsets and self._settings.stores_positions and self._member.store(offsets):
             self._unstored.clear()
 
-    def _move(self, find: Callable[[], LanePosition]) -> None:
+    def _move(self, find: Callable[[Feed], LanePosition]) -> None:
         self._settle()
         while not self._has_moved(find):
             pass
 
-    def _has_moved(self, find: Callable[[], LanePosition]) -> bool:
+    def _has_moved(self, find: Callable[[Feed], LanePosition]) -> bool:
         """Seeks if a lane is assigned; waits briefly for one."""
         if not self._lanes:
             self._member.poll(_WAIT_SECONDS)
             self._follow()
         if not self._lanes:
             return False
-        position = find()
+        position = find(self._feed)
         self._processed.clear()
         self._unstored.clear()
         self._begin(dict.fromkeys(self._lanes, position))

@@ -96,7 +96,7 @@ class KafkaBroker:
     def _admin(self) -> AdminClient:
         return AdminClient(self._config)
 
-    def reader(self) -> "KafkaReader":
+    def reader(self) -> "_KafkaReader":
         """See the protocol."""
         config: dict[str, str | int | float | bool] = {
             "auto.offset.reset": "error",
@@ -108,12 +108,12 @@ class KafkaBroker:
             # fetch request that is in flight.
             "fetch.wait.max.ms": 20,
         }
-        return KafkaReader(self._consumer(self._group, config), self._silence)
+        return _KafkaReader(self._consumer(self._group, config), self._silence)
 
-    def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> "KafkaMember":
+    def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> "_KafkaMember":
         """See the protocol."""
         config = {"auto.offset.reset": "latest", "partition.assignment.strategy": "cooperative-sticky"}
-        return KafkaMember(self._consumer(group, config), topic, on_revoke, self._silence)
+        return _KafkaMember(self._consumer(group, config), topic, on_revoke, self._silence)
 
     def partitions(self, topic: str) -> int:
         """See the protocol."""
@@ -186,7 +186,7 @@ class KafkaBroker:
         )
 
 
-class KafkaReader:
+class _KafkaReader:
     """Implements :class:`slackwater.client.broker.Reader`."""
 
     def __init__(self, consumer: Consumer, silence: Retry) -> None:
@@ -199,7 +199,6 @@ class KafkaReader:
         """Topics that the user may see, as far as they were requested."""
 
     def begin(self, starts: Mapping[Place, int]) -> None:
-        """See the protocol."""
         if starts:
             for topic in sorted({topic for topic, _ in starts} - self._visible):
                 # Of a topic that the user may not see, librdkafka reads nothing, and reports no error.
@@ -209,13 +208,11 @@ class KafkaReader:
             self._consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
 
     def reset(self) -> None:
-        """See the protocol."""
         self._consumer.unassign()
         self._positions.clear()
         self._paused = frozenset()
 
     def pause(self, places: frozenset[Place]) -> None:
-        """See the protocol."""
         if places == self._paused:
             return
         if resumed := self._paused - places:
@@ -225,7 +222,6 @@ class KafkaReader:
         self._paused = places
 
     def read(self, seconds: float) -> list[Portion]:
-        """See the protocol."""
         first = self._consumer.poll(seconds)
         if first is None:
             return []
@@ -239,12 +235,10 @@ class KafkaReader:
         return found
 
     def bounds(self, place: Place) -> tuple[int, int]:
-        """See the protocol."""
         ask = partial(watermark_offsets, self._consumer, TopicPartition(*place))
         return _asked(f"reading the end offsets of {place[0]}/{place[1]}", ask)
 
     def close(self) -> None:
-        """See the protocol."""
         self._consumer.close()
 
     def _portion(self, place: Place, messages: Iterable[Message]) -> Portion:
@@ -293,7 +287,7 @@ class KafkaReader:
                 _note(self._silence, error)
 
 
-class KafkaMember:
+class _KafkaMember:
     """Implements :class:`slackwater.client.broker.Member`."""
 
     def __init__(
@@ -309,16 +303,13 @@ class KafkaMember:
 
     @property
     def lanes(self) -> frozenset[int]:
-        """See the protocol."""
         return self._lanes
 
     def take_gone(self) -> frozenset[int]:
-        """See the protocol."""
         gone, self._gone = self._gone, frozenset()
         return gone
 
     def poll(self, seconds: float) -> None:
-        """See the protocol."""
         message = self._consumer.poll(seconds)
         if message is not None and (error := message.error()) is not None:
             if error.code() in ABSENT_CODES:
@@ -330,7 +321,6 @@ class KafkaMember:
                 _note(self._silence, error)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
-        """See the protocol."""
         asked = [TopicPartition(*place) for place in places]
 
         def ask(seconds: float) -> list[TopicPartition]:
@@ -340,7 +330,6 @@ class KafkaMember:
         return {(p.topic, p.partition): Stored(p.offset, p.metadata or "") for p in found if p.offset >= 0}
 
     def store(self, offsets: Mapping[Place, Stored]) -> bool:
-        """See the protocol."""
         if not offsets:
             return True
         parts = [TopicPartition(*place, each.offset, each.metadata) for place, each in offsets.items()]
@@ -361,7 +350,6 @@ class KafkaMember:
         return _asked("committing the group's offsets", commit)
 
     def group_metadata(self) -> Any:
-        """See the protocol."""
         member = self._consumer.memberid()
         metadata = self._consumer.consumer_group_metadata()
         if not member or self._consumer.memberid() != member:  # Kafka asks nobody about such a member's lanes
@@ -370,16 +358,10 @@ class KafkaMember:
         return metadata
 
     def close(self) -> None:
-        """See the protocol."""
         self._consumer.close()
 
     def _look_again(self) -> None:
-        """Waits for a topic that brokers deny.
-
-        Raises:
-            StateError: Brokers have denied the topic for too long.
-            UnavailableError: Kafka does not answer.
-        """
+        """Waits for a topic that brokers deny."""
         hint = (
             "correct the name, or start the process that creates it: the sidecar of a source, or the "
             "pipeline of an output"
@@ -479,11 +461,7 @@ def _count(admin: AdminClient, topic: str, seconds: float) -> int:
 
 
 def _asked(what: str, request: Callable[[float], T], also: Iterable[int] = ()) -> T:
-    """Makes a request until it succeeds; waits for transient errors, and for those with codes of ``also``.
-
-    Raises:
-        UnavailableError: Kafka rejects the request, or does not answer in time.
-    """
+    """Makes a request until it succeeds; waits for transient errors, and for those with codes of ``also``."""
     with _explained(what):
         return KafkaRetry(what, _SECONDS, also=tuple(also)).call(request)
 
@@ -497,11 +475,7 @@ def _explained(what: str) -> Iterator[None]:
 
 
 def _note(silence: Retry, error: KafkaError) -> None:
-    """Notes an error of a connection; librdkafka connects again by itself.
-
-    Raises:
-        UnavailableError: It does not pass.
-    """
+    """Notes an error of a connection; librdkafka connects again by itself."""
     if not is_transient(error):
         raise UnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
     silence.note(error)

@@ -42,6 +42,8 @@ from slackwater.protocol.keys import lake_ledger, lake_readers
 _FEWEST_DIGITS: Final = 1
 _MOST_DIGITS: Final = 9
 """As many digits tell every two numbers of four bytes apart."""
+_OF_SWITCH: Final = ("pipeline", "revision", "source", "timeline", "commit_lsn")
+"""What a row has of a switch under the same names."""
 
 
 class LakeOutput:
@@ -145,7 +147,6 @@ class LakeReaders(Readers):
     at the same time, the second one is rejected.
 
     Args:
-        lake: The lake.
         pipeline: The name, with or without a revision.
     """
 
@@ -258,13 +259,9 @@ def _switch_row(record: ReaderSwitch) -> Any:
     import pyarrow as pa
 
     row = {
-        "pipeline": record.pipeline,
-        "revision": record.revision,
+        **{name: getattr(record, name) for name in _OF_SWITCH},
         "ledger": lake_ledger(record.pipeline),
         "views": list(record.views.items()),
-        "source": record.source,
-        "timeline": record.timeline,
-        "commit_lsn": record.commit_lsn,
         "switched_at": from_epoch_ms(record.switched_ms),
     }
     return pa.Table.from_pylist([row], schema=_switch_schema())
@@ -275,12 +272,11 @@ def _switch_of(base: str, rows: Any) -> ReaderSwitch | None:
     if not found:
         return None
     (row,) = found
-    names = ("pipeline", "revision", "source", "timeline", "commit_lsn")
     return ReaderSwitch(
         base_name=base,
         views=dict(row["views"]),
         switched_ms=epoch_ms(row["switched_at"]),
-        **{name: row[name] for name in names},
+        **{name: row[name] for name in _OF_SWITCH},
     )
 
 

@@ -176,11 +176,7 @@ def _common_or_error(
 
 
 def _held_or_error(log: LeaseLog, lease: Lease, timeout: timedelta) -> bool | StateNotKeptError:
-    """Returns True if all pipelines hold a lease, and otherwise the error to raise unless that changes.
-
-    Raises:
-        StateNotKeptError: A pipeline refuses the lease, or it was ended.
-    """
+    """Returns True if all pipelines hold a lease, and otherwise the error to raise unless that changes."""
     standings = [each for each in lease_standings(log.read(), lease.taken_ms) if each.lease.id == lease.id]
     if not standings:
         raise StateNotKeptError(f"lease {lease.id} was ended by another process", "take a new one")

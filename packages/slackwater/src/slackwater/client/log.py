@@ -34,10 +34,7 @@ class Log(Generic[T]):
     """A log of commits. Not thread-safe. It raises the same errors as a reader.
 
     Args:
-        broker: The broker of the topic.
-        topic: The topic's name.
         decode: Decodes a record into an entry; None: the record is not an entry.
-        clock: Measures deadlines.
     """
 
     def __init__(
@@ -125,25 +122,25 @@ class Log(Generic[T]):
         self._past.close()
 
 
-def read_between(reader: Reader, spans: Mapping[Place, tuple[int, int]], clock: Clock) -> Iterator[Portion]:
+def read_between(
+    reader: Reader,
+    spans: Mapping[Place, tuple[int, int]],
+    clock: Clock,
+    patience_seconds: float = _PATIENCE_SECONDS,
+) -> Iterator[Portion]:
     """Yields the records of partitions between two offsets of each, which exist.
 
-    Args:
-        reader: What it read before is read no longer.
-        spans: By partition.
-        clock: Measures the deadline.
-
     Raises:
-        UnavailableError: The next records could not be read for a minute.
+        UnavailableError: The next records could not be read in time.
     """
     reader.reset()
     positions = {place: start for place, (start, end) in spans.items() if start < end}
     reader.begin(positions)
-    deadline = clock.monotonic() + _PATIENCE_SECONDS
+    deadline = clock.monotonic() + patience_seconds
     while positions:
         portions = reader.read(_WAIT_SECONDS)
         if portions:
-            deadline = clock.monotonic() + _PATIENCE_SECONDS
+            deadline = clock.monotonic() + patience_seconds
         elif clock.monotonic() > deadline:
             (topic, number), position = next(iter(positions.items()))
             raise UnavailableError(

@@ -7,14 +7,13 @@ import threading
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
-from types import TracebackType
 
 from slackwater.client.broker import Broker, ProducerSettings
 from slackwater.client.consumer import TransactionalConsumer
 from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.client.finishing import finished
 from slackwater.client.kafka import DROPPED, KafkaBroker, failure
-from slackwater.client.log import commit_log
+from slackwater.client.log import commit_log, read_between
 from slackwater.client.transaction import Commit
 from slackwater.client.written import Row, WrittenTransaction, check_after, commit_after
 from slackwater.kafka.transactions import DeliveredOffsets, Headers, KafkaTransactions
@@ -35,7 +34,6 @@ from slackwater.protocol import (
 from slackwater.protocol.keys import commit_topic, data_topic, transaction_topic
 
 _READ_AHEAD_BYTES = 1024 * 1024
-_WAIT_SECONDS = 0.1
 _SERVE_EVERY = 1000
 """The number of records between two checks of the delivery reports."""
 _SHOWN_KEY = 200
@@ -62,7 +60,6 @@ class TransactionalProducer:
     Args:
         kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
         source: The name of the source. All topics begin with it.
-        settings: The producer's settings.
         clock: Provides commit times, and measures deadlines.
 
     Raises:
@@ -100,9 +97,7 @@ class TransactionalProducer:
         """Returns itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Closes it."""
         self.close()
 
@@ -261,11 +256,7 @@ class TransactionalProducer:
         return writer
 
     def _read_newest(self) -> CommitRecord | None:
-        """Returns the newest commit record.
-
-        Raises:
-            StateError: The record existed, but was removed.
-        """
+        """Returns the newest commit record."""
         with closing(commit_log(self._broker, self.commit_topic, self._clock)) as log:
             low, found = log.bounds()[0], log.newest()
         if found:
@@ -282,36 +273,20 @@ class TransactionalProducer:
         return None
 
     def _is_visible(self, offset: int, error: OutcomeUnknownError) -> bool:
-        """Returns whether the commit record at an offset is visible, once its transaction has ended.
-
-        Raises:
-            OutcomeUnknownError: The transaction has not ended in time, or Kafka does not answer.
-        """
+        """Returns whether the commit record at an offset is visible, once its transaction has ended."""
         patience = self._settings.transaction_timeout + _MARGIN
-        deadline = self._clock.monotonic() + patience.total_seconds()
         _log.warning("%s; checking for up to %s whether it was committed", error, patience)
-        reader = self._broker.reader()
-        reader.begin({(self.commit_topic, 0): offset})
+        span = {(self.commit_topic, 0): (offset, offset + 1)}
         try:
-            while self._clock.monotonic() < deadline:
-                for portion in reader.read(_WAIT_SECONDS):
-                    if any(record.offset() == offset for record in portion.records):
-                        return True
-                    if portion.position > offset:
-                        return False
+            with closing(self._broker.reader()) as reader:
+                found = list(read_between(reader, span, self._clock, patience.total_seconds()))
         except SlackwaterError as reason:
-            raise self._unknown(reason) from error
-        finally:
-            reader.close()
-        raise self._unknown(error)
-
-    def _unknown(self, reason: SlackwaterError) -> OutcomeUnknownError:
-        hint = "create a new producer; its position, that of the newest commit, shows the outcome"
-        error = OutcomeUnknownError(
-            f"it is not known yet whether a transaction was committed: {reason}", hint
-        )
-        self._over = error
-        return error
+            hint = "create a new producer; its position, that of the newest commit, shows the outcome"
+            self._over = OutcomeUnknownError(
+                f"it is not known yet whether a transaction was committed: {reason}", hint
+            )
+            raise self._over from error
+        return any(portion.records for portion in found)
 
     def _note(self, error: BaseException | None) -> None:
         if isinstance(error, OvertakenError):
@@ -336,9 +311,7 @@ class ProducerTransaction:
     Not thread-safe. After an error of any method, the transaction cannot be committed.
 
     Args:
-        producer: The producer, which knows instances, positions and outcomes.
         given: The commit whose position it takes; None: the next position.
-        consumer: The consumer whose offsets are committed with it.
     """
 
     def __init__(
@@ -365,9 +338,7 @@ class ProducerTransaction:
         self._headers = self._begun[1].headers
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         """Commits the transaction, or aborts it if the block raised an error, which is passed on.
 
         Raises:
@@ -387,14 +358,12 @@ class ProducerTransaction:
             return await finished(asyncio.ensure_future(asyncio.to_thread(self.__enter__)))
         except asyncio.CancelledError as error:
             if self._begun is not None:
-                await self.__aexit__(type(error), error, error.__traceback__)
+                await self.__aexit__(type(error))
             raise
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
         """Commits it, or aborts it, in another thread. A cancellation takes effect afterwards."""
-        ending = asyncio.to_thread(self.__exit__, kind, error, trace)
+        ending = asyncio.to_thread(self.__exit__, kind)
         await finished(asyncio.ensure_future(ending))
 
     @property

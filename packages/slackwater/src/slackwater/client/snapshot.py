@@ -126,7 +126,6 @@ class PipelineOutput(Protocol):
     @property
     def pipeline(self) -> str:
         """The pipeline's name in the output."""
-        ...
 
     def views(self) -> Sequence[str]:
         """Returns the names by which its views can be read.
@@ -135,11 +134,9 @@ class PipelineOutput(Protocol):
             ConfigError: No pipeline with this name has written here.
             UnavailableError: The server does not answer.
         """
-        ...
 
     def newest(self) -> VisibleCommit | None:
         """Returns the newest visible commit; None: nothing is visible yet. Raises like :meth:`views`."""
-        ...
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
         """Returns the commits at which views can be read; None: nothing is visible yet.
@@ -147,7 +144,6 @@ class PipelineOutput(Protocol):
         Raises like :meth:`views`. The answer may be outdated immediately, so :meth:`read` may still refuse
         one of these commits.
         """
-        ...
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """Reads views as of a commit.
@@ -162,11 +158,9 @@ class PipelineOutput(Protocol):
             StateNotKeptError: The output does not keep enough to reconstruct the state at that commit.
             UnavailableError: The server does not answer.
         """
-        ...
 
     def close(self) -> None:
         """Frees connections."""
-        ...
 
 
 class OfOneSource:
@@ -221,7 +215,6 @@ class KnowsPipelines(Protocol):
         Raises:
             UnavailableError: The server does not answer.
         """
-        ...
 
     def has_lease(self, lease: Lease) -> bool:
         """Returns whether nobody has ended a lease.
@@ -229,7 +222,6 @@ class KnowsPipelines(Protocol):
         Raises:
             UnavailableError: The server does not answer, or the user may not read leases.
         """
-        ...
 
 
 class _DifferentSourcesError(ConfigError):
@@ -350,12 +342,7 @@ def _commit_to_read(
     level: ReadLevel,
     clock: Clock | None,
 ) -> CommitPosition | None:
-    """Returns the requested commit; None: one has to be found.
-
-    Raises:
-        ConfigError: Commit and level contradict each other.
-        StateNotKeptError: The lease has expired or was ended.
-    """
+    """Returns the requested commit; None: one has to be found."""
     if at is not None and level is ReadLevel.UNCOMMITTED:
         hint = "leave out one of the two: at this level each pipeline is read at its own commit"
         asked = at.position if isinstance(at, Lease) else at
@@ -447,13 +434,7 @@ def _at_first_sources(outputs: Sequence[PipelineOutput], knowing: KnowsPipelines
 
 
 def repeated(look: Callable[[], T | SlackwaterError], timeout: timedelta, clock: Clock | None) -> T:
-    """Repeats an attempt until it succeeds, at least once; finally raises the error of the last attempt.
-
-    Args:
-        look: Makes an attempt, and returns the error if another one may succeed.
-        timeout: How long to repeat it.
-        clock: Measures the deadline.
-    """
+    """Repeats an attempt while it returns an error, at least once; finally raises the last one."""
     clock = clock or SystemClock()
     deadline = clock.monotonic() + timeout.total_seconds()
     while isinstance(found := look(), SlackwaterError):

@@ -165,11 +165,7 @@ class TableOutput:
     def _versions(
         self, view: str, history: str | None, at: CommitPosition, newest: CommitPosition
     ) -> sql.Composed:
-        """Returns the query of a view's rows at an earlier commit.
-
-        Raises:
-            StateNotKeptError: It is not kept.
-        """
+        """Returns the query of a view's rows at an earlier commit."""
         hint = "read the newest state, or set `history = true` in pipeline.toml to keep states from then on"
         if history is None:
             raise StateNotKeptError(
@@ -340,10 +336,6 @@ def switch_tables(
 
 def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
     """Returns for each schema the pipeline, with its revision, that its readers were switched to.
-
-    Args:
-        url: The database's address.
-        pipeline: The name without a revision.
 
     Raises:
         UnavailableError: The database does not answer.

@@ -1,7 +1,7 @@
 """Reads the views of a pipeline from its output topics, as of one commit, and switches their readers."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from typing import Any, Final
 from slackwater.cdc.batch import Record
 from slackwater.client.broker import Broker, ProducerSettings
 from slackwater.client.errors import StateNotKeptError
-from slackwater.client.followed import switch_log
+from slackwater.client.feeds import switch_log
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.log import Log, commit_log, read_between
 from slackwater.client.readers import Readers, Switch, Switched
@@ -66,12 +66,6 @@ Ends = Mapping[Place, int]
 """For each output partition, the offset below which the documents up to some commit are."""
 
 
-def output_topics(topics: Iterable[str]) -> list[str]:
-    """Returns the output topics among the topics of a progress record; each of them has a commit topic."""
-    known = set(topics)
-    return sorted(name for name in known if commit_topic(name) in known)
-
-
 def ends_of(topics: Mapping[str, TopicState], views: Iterable[str]) -> dict[Place, int]:
     """Returns the offsets at which the documents of a pipeline's batches end, including the newest batch."""
     return {(view, number): end for view in views for number, end in enumerate(topics[view].end)}
@@ -115,14 +109,6 @@ def ends_at(
     return {place: ends.get(place, end) for place, end in newest.items()}
 
 
-def counts_of(commits: Iterable[PlacedCommit], views: Iterable[str]) -> int:
-    """Returns the number of documents that commits have published in some output topics."""
-    wanted = set(views)
-    return sum(
-        count for placed in commits for topic, count in placed.record.record_counts.items() if topic in wanted
-    )
-
-
 @dataclass(slots=True)
 class FoldedView:
     """The newest document of each key."""
@@ -146,11 +132,7 @@ class FoldedView:
 
 
 def _columns_of(key: bytes) -> dict[str, Any]:
-    """Returns the columns of a key, which must be a JSON object.
-
-    Raises:
-        ConfigError: The key is not a JSON object; the output's ``key_format`` determines that.
-    """
+    """Returns the columns of a key, which must be a JSON object."""
     try:
         columns = json.loads(key)
     except ValueError:
@@ -171,8 +153,6 @@ class TopicOutput:
 
     Args:
         kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
-        pipeline: The pipeline's name in the output.
-        clock: Measures deadlines.
     """
 
     def __init__(self, kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None) -> None:
@@ -183,8 +163,9 @@ class TopicOutput:
         self._reader = self._broker.reader()
 
     def views(self) -> Sequence[str]:
-        """See the protocol. They are the names of the output topics."""
-        return output_topics(self._newest().topics)
+        """See the protocol. They are the names of the output topics; each of them has a commit topic."""
+        known = self._newest().topics
+        return sorted(name for name in known if commit_topic(name) in known)
 
     def newest(self) -> VisibleCommit | None:
         """See the protocol."""
@@ -334,13 +315,15 @@ class TopicOutput:
                 return new
 
     def _published(
-        self, progress: ProgressRecord, views: Iterable[str], after: CommitPosition, until: CommitPosition
+        self, progress: ProgressRecord, views: Collection[str], after: CommitPosition, until: CommitPosition
     ) -> int:
+        """Returns the number of documents that commits have published in some output topics."""
         with closing(self._commits(views)) as log:
             low, end = _commit_bounds(log, progress)
             first = first_reached(low, end, log.first, has_reached_lsn(after))
             found = log.entries(low if first is None else first.offset, end)
-            return counts_of((p for p in found if after < p.position <= until), views)
+            counts = (p.record.record_counts.items() for p in found if after < p.position <= until)
+            return sum(count for each in counts for topic, count in each if topic in views)
 
     def _commits(self, views: Iterable[str]) -> Log[PlacedCommit]:
         """Returns the commit records of the views, which the commit topic of each of them has."""

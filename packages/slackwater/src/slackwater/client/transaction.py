@@ -99,7 +99,6 @@ class Transaction:
     skipped.
 
     Args:
-        piece: The only or the first piece.
         read_on: Returns the next piece of a streamed transaction; None if it was lost.
     """
 

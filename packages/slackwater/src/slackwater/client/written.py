@@ -68,8 +68,6 @@ class WrittenTransaction:
     """Creates the records of one transaction, and collects Kafka's delivery reports.
 
     Args:
-        source: The name of the producer's source.
-        commit: Its commit.
         previous: The previous commit; None: there is none.
         now_ms: The time of writing, in milliseconds since the epoch.
     """

@@ -20,7 +20,7 @@ import pytest
 
 from slackwater.cli.control.api import ROOT
 from slackwater.cli.control.server import control_plane
-from slackwater.client.followed import switch_log
+from slackwater.client.feeds import switch_log
 from slackwater.client.kafka import KafkaBroker
 from slackwater.command.listening import Role, new_token
 from slackwater.cuts import LeaseLog

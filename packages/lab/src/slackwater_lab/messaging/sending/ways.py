@@ -41,7 +41,7 @@ from slackwater_messaging import (
     SavedSender,
     SendStep,
 )
-from slackwater_messaging.sending.outbox import MessageTable
+from slackwater_messaging.outbox import MessageTable
 
 Sender = ChainedSender | SavedSender | PreparedSender
 

@@ -28,12 +28,12 @@ from slackwater.client import (
 from slackwater.kafka.retry import KafkaRetry
 from slackwater.protocol import ConfigError, KafkaSettings, OvertakenError, UnavailableError
 from slackwater.protocol.keys import HEADER_COMMIT_LSN
+from slackwater_messaging.kafka import SenderProducer, SenderSettings
 from slackwater_messaging.message import Message, MessageId, decode_headers, microseconds
+from slackwater_messaging.outbox import MessageTable, SavedMessage
+from slackwater_messaging.reading import explained, quiet
 from slackwater_messaging.running import Runner
-from slackwater_messaging.sending.kafka import SenderProducer, SenderSettings
-from slackwater_messaging.sending.outbox import MessageTable, SavedMessage
-from slackwater_messaging.sending.transaction import SendProbe, SendStep, check_name, no_probe
-from slackwater_messaging.topics import explained, quiet
+from slackwater_messaging.sender import SendProbe, SendStep, check_name, no_probe
 
 _DEFINITION: Final = """
 CREATE TABLE IF NOT EXISTS {table} (
@@ -124,13 +124,9 @@ class CaptureRelay(Runner):
     Not thread-safe: a second thread or task is refused. Close it, or use it in a ``with`` block.
 
     Args:
-        kafka: The brokers.
-        outbox: The table.
         source: The connector's ``topic.prefix``. The source needs a running sidecar.
         name: The name of the relay, which is also its consumer group and its transactional id.
         batch: Once a Kafka transaction contains this many messages, no further database transaction is added.
-        settings: Time limits.
-        probe: Called after each step.
 
     Raises:
         ConfigError: The name cannot be used.

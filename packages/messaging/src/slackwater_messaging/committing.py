@@ -1,9 +1,12 @@
-"""Way 6, last resource commit: the database prepares, Kafka commits, and then the database commits.
+"""Ways 3 and 6: the database and Kafka commit directly after each other.
 
-Kafka's commit decides. An outcome record in the same Kafka transaction names the prepared transaction. The
-newest record in the sender's topic of outcomes therefore names the newest transaction that Kafka has
-committed for it. A sender has one transaction at a time, so a prepared transaction was committed if and only
-if that record names it.
+Way 3, chained, is cheap, but a crash between the two commits loses data.
+
+Way 6 is last resource commit: the database prepares, Kafka commits, and then the database commits. Kafka's
+commit decides. An outcome record in the same Kafka transaction names the prepared transaction. The newest
+record in the sender's topic of outcomes therefore names the newest transaction that Kafka has committed for
+it. A sender has one transaction at a time, so a prepared transaction was committed if and only if that record
+names it.
 """
 
 import uuid
@@ -19,11 +22,89 @@ from psycopg import sql
 
 from slackwater.protocol import ConfigError, KafkaSettings, SlackwaterError, StateError, UnavailableError
 from slackwater.protocol.keys import outcome_topic
-from slackwater_messaging.database import Database, autocommit, check_whole, database_transaction
+from slackwater_messaging.database import DURABLE, Database, autocommit, check_whole, database_transaction
+from slackwater_messaging.kafka import SenderSettings
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.kafka import SenderSettings
-from slackwater_messaging.sending.transaction import Sender, SendingTransaction, SendStep
-from slackwater_messaging.topics import ensure_compacted_topic, topic_reader
+from slackwater_messaging.reading import ensure_compacted_topic, topic_reader
+from slackwater_messaging.sender import (
+    HalfCommittedError,
+    Sender,
+    SendingTransaction,
+    SendProbe,
+    SendStep,
+    no_probe,
+)
+
+
+class CommitOrder(StrEnum):
+    """Which of the two commits first, and therefore the effect of a crash between the commits."""
+
+    DATABASE_FIRST = "database-first"
+    """A crash in between loses messages: the database has rows without messages."""
+    KAFKA_FIRST = "kafka-first"
+    """A crash in between leaves ghosts: Kafka has messages without rows."""
+
+
+class ChainedSender(Sender):
+    """Commits a database transaction and a Kafka transaction directly after each other.
+
+    Everything that can be rejected is tried before the first commit, except for deferred constraints: at that
+    point Kafka has all records. The remaining risk is a crash, or the failure of a server, between the two
+    commits; see :class:`CommitOrder`. The outcome is not recorded anywhere, so audit the topic. If one side
+    has committed, and the other has not, or its outcome is not known, a transaction raises
+    :class:`HalfCommittedError`.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        name: str,
+        *,
+        order: CommitOrder = CommitOrder.DATABASE_FIRST,
+        settings: SenderSettings | None = None,
+        probe: SendProbe = no_probe,
+    ) -> None:
+        super().__init__(kafka, name, settings=settings, probe=probe)
+        self._order = order
+
+    @property
+    def is_settled(self) -> bool:
+        """Always true: nothing is recovered."""
+        return True
+
+    @contextmanager
+    def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
+        sending, is_shown = SendingTransaction(connection), False
+        try:
+            with database_transaction(connection):
+                yield sending
+                check_whole(connection)
+                if sending.messages:
+                    connection.execute(f"SELECT {DURABLE}".encode())
+                    self._producer.write((message, None) for message in sending.messages)
+                    self._probe(SendStep.PRODUCED)
+                    is_shown = self._commits(CommitOrder.KAFKA_FIRST)
+        except BaseException as error:
+            if is_shown:
+                problem = f"the database did not commit: {error}"
+                raise HalfCommittedError(problem, "Kafka", tuple(sending.messages)) from error
+            self._producer.abort()
+            raise
+        self._probe(SendStep.DATABASE_COMMITTED)
+        if sending.messages:
+            try:
+                self._commits(CommitOrder.DATABASE_FIRST)
+            except SlackwaterError as error:
+                raise HalfCommittedError(str(error), "the database", tuple(sending.messages)) from error
+
+    def _commits(self, order: CommitOrder) -> bool:
+        """Commits in Kafka if that is due in an order; returns whether it is."""
+        if self._order is not order:
+            return False
+        self._producer.commit()
+        self._probe(SendStep.KAFKA_COMMITTED)
+        return True
+
 
 _PREPARED: Final = "PREPARE TRANSACTION"
 _PREPARE: Final = "PREPARE TRANSACTION {}"
@@ -107,14 +188,21 @@ class PreparedSender(Sender):
                     self._check_prepared(
                         connection.execute(sql.SQL(_PREPARE).format(sql.Literal(gid))).statusmessage
                     )
-        except BaseException as error:
+        except psycopg.errors.ObjectNotInPrerequisiteState as error:
             self._give_up()
-            _explain(error)
+            problem = f"the database cannot prepare transactions: {error}"
+            hint = "set the server's max_prepared_transactions above 0, and restart the server"
+            raise ConfigError(problem, hint) from error
+        except BaseException:
+            self._give_up()
             raise
         if sending.messages:
             failed = self._commit(gid)
             finish(connection, gid, is_commit=failed is None)
-            self._end(failed)
+            if failed is not None:
+                raise failed
+            self._probe(SendStep.DATABASE_COMMITTED)
+            self._is_settled = True
 
     def recover(self, connection: Database) -> dict[str, Outcome]:
         """Takes over the sender's name, and resolves the transactions that are prepared under it.
@@ -170,11 +258,7 @@ class PreparedSender(Sender):
         self._is_settled = False
 
     def _commit(self, gid: str) -> SlackwaterError | None:
-        """Commits in Kafka, or returns the reason once it is certain that Kafka has not committed.
-
-        Raises:
-            InDoubtError: The outcome is not known.
-        """
+        """Commits in Kafka, or returns the reason once it is certain that Kafka has not committed."""
         try:
             self._producer.commit()
         except SlackwaterError as error:
@@ -186,12 +270,6 @@ class PreparedSender(Sender):
                 raise InDoubtError(str(later), gid) from error
         self._probe(SendStep.KAFKA_COMMITTED)
         return None
-
-    def _end(self, failed: SlackwaterError | None) -> None:
-        if failed is not None:
-            raise failed
-        self._probe(SendStep.DATABASE_COMMITTED)
-        self._is_settled = True
 
 
 def gid_of(sender: str, unique: str) -> str:
@@ -251,10 +329,3 @@ def finish(connection: Database, gid: str, *, is_commit: bool) -> None:
     form = "COMMIT PREPARED {}" if is_commit else "ROLLBACK PREPARED {}"
     with autocommit(connection), suppress(psycopg.errors.UndefinedObject):
         connection.execute(sql.SQL(form).format(sql.Literal(gid)))
-
-
-def _explain(error: BaseException) -> None:
-    if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):
-        problem = f"the database cannot prepare transactions: {error}"
-        hint = "set the server's max_prepared_transactions above 0, and restart the server"
-        raise ConfigError(problem, hint) from error

@@ -29,19 +29,18 @@ from slackwater_messaging.database import (
     check_whole,
     database_transaction,
 )
-from slackwater_messaging.group import GroupMember
-from slackwater_messaging.message import HEADER_MESSAGE, MessageId, ReceivedMessage, header_of
+from slackwater_messaging.kafka import SenderSettings
+from slackwater_messaging.message import HEADER_MESSAGE, MessageId, header_of
+from slackwater_messaging.outbox import Outbox, SavedMessage
+from slackwater_messaging.reading import GroupMember, explained, topic_reader
 from slackwater_messaging.running import Runner
-from slackwater_messaging.sending.kafka import SenderSettings
-from slackwater_messaging.sending.outbox import Outbox, SavedMessage
-from slackwater_messaging.sending.transaction import (
+from slackwater_messaging.sender import (
     Sender,
     SendingTransaction,
     SendProbe,
     SendStep,
     no_probe,
 )
-from slackwater_messaging.topics import explained, topic_reader
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +75,6 @@ class SavedSender(Sender):
     The rows of a process that does not return wait until another one recovers under its name.
 
     If Kafka fails or does not answer after the commit, a transaction logs a warning and raises nothing.
-
-    Args:
-        kafka: See :class:`Sender`.
-        outbox: The table.
-        name: See :class:`Sender`.
-        settings: See :class:`Sender`.
-        clock: Measures deadlines.
-        probe: See :class:`Sender`.
     """
 
     removes = True
@@ -105,23 +96,22 @@ class SavedSender(Sender):
 
     @contextmanager
     def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
-        if self._is_due:
+        if not self._is_settled and self._clock.monotonic() >= self._retry_at:
             with self._waiting_for_servers():
                 self._recover(connection)
         sending = SendingTransaction(connection)
         with database_transaction(connection):
             yield sending
             check_whole(connection)
-            saved = self._save(connection, sending)
+            saved: list[SavedMessage] = []
+            if sending.messages:
+                saved = self._outbox.save(connection, sending.messages, self.name)
+                self._probe(SendStep.SAVED)
             is_next = self._unsettle(saved)
         self._probe(SendStep.DATABASE_COMMITTED)
         if is_next:
             with self._waiting_for_servers():
                 self._deliver(connection, saved)
-
-    @property
-    def _is_due(self) -> bool:
-        return not self._is_settled and self._clock.monotonic() >= self._retry_at
 
     def recover(self, connection: Database) -> Recovery:
         """Sends the sender's saved messages that are missing in their topics, and removes the rows.
@@ -155,13 +145,6 @@ class SavedSender(Sender):
                 self._remove(connection, missing[start : start + _AT_ONCE])
         self._is_settled = True
         return Recovery(len(held), len(missing))
-
-    def _save(self, connection: Database, sending: SendingTransaction[Database]) -> list[SavedMessage]:
-        if not sending.messages:
-            return []
-        saved = self._outbox.save(connection, sending.messages, self.name)
-        self._probe(SendStep.SAVED)
-        return saved
 
     def _unsettle(self, saved: Sequence[SavedMessage]) -> bool:
         """Notes that messages may need recovery from now on, even if the outcome of the commit is not known.
@@ -236,11 +219,6 @@ class DeliveryListener(Runner):
 
     Args:
         database: A connection string of libpq.
-        kafka: The brokers.
-        outbox: The table.
-        topics: The destination topics of its messages.
-        group: The consumer group.
-        probe: Called after each step.
     """
 
     passing = UnavailableError, *LOST_CONNECTION
@@ -287,13 +265,10 @@ class DeliveryListener(Runner):
     def _disconnect(self) -> None:
         self._connection.close()
 
-    def _id_of(self, message: ReceivedMessage) -> MessageId | None:
-        text = header_of(message.headers, HEADER_MESSAGE)
-        found = None if text is None else MessageId.parse(text)
-        return found if found is not None and found.outbox == self._outbox.table else None
-
     def _remove(self) -> int:
-        found = [found for each in self._member.batch if (found := self._id_of(each)) is not None]
+        texts = (header_of(each.headers, HEADER_MESSAGE) for each in self._member.batch)
+        known = (MessageId.parse(text) for text in texts if text is not None)
+        found = [each for each in known if each is not None and each.outbox == self._outbox.table]
         if not found:
             return 0
         self._probe(SendStep.TAKEN)

@@ -1,16 +1,14 @@
 """What senders need from Kafka: transactions, and batches that report the delivery of each message."""
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from slackwater.cdc.batch import Record
-from slackwater.kafka.retry import ABSENT_CODES, is_transient
+from slackwater.kafka.retry import ABSENT_CODES, NeededRights
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
 from slackwater.protocol import (
     ConfigError,
@@ -20,15 +18,15 @@ from slackwater.protocol import (
     StateError,
     UnavailableError,
 )
-from slackwater_messaging.errors import WRITING
 from slackwater_messaging.message import HEADER_MESSAGE, Message
-from slackwater_messaging.sending.outbox import SavedMessage
-from slackwater_messaging.topics import quiet
+from slackwater_messaging.reading import quiet
 
-_QUEUE_SECONDS = 0.05
-_UNKNOWN_TOPIC_AFTER = "topic.metadata.propagation.max.ms"
-"""A missing topic counts as a rejection of its messages, and not as a broker that does not answer."""
-_librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
+WRITING = NeededRights(
+    user="the service's user",
+    on_topics="Write on the topic",
+    on_group="Read on the consumer's group",
+    on_id="Write on its transactional id",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +46,9 @@ class SenderSettings:
     """The time between a failed delivery of saved messages and the next attempt."""
 
 
-def _unknown_topic_ms(request_timeout: timedelta) -> int:
-    return int(min(5.0, request_timeout.total_seconds() / 2) * 1000)
+def unknown_topic_limit(request_timeout: timedelta) -> dict[str, int]:
+    """Returns the setting by which a missing topic is a rejection, and not a broker that does not answer."""
+    return {"topic.metadata.propagation.max.ms": int(min(5.0, request_timeout.total_seconds() / 2) * 1000)}
 
 
 def failure(what: str, error: KafkaError) -> SlackwaterError:
@@ -84,7 +83,7 @@ class MessageTransactions(KafkaTransactions):
             transactional_id,
             transaction_timeout=settings.transaction_timeout,
             request_timeout=settings.request_timeout,
-            queue={_UNKNOWN_TOPIC_AFTER: _unknown_topic_ms(settings.request_timeout)},
+            queue=unknown_topic_limit(settings.request_timeout),
         )
 
     def begin(self) -> None:
@@ -192,97 +191,3 @@ class SenderProducer:
         if self._producer is not None:
             self._producer.discard()
         self._producer, self._is_begun = None, False
-
-
-class BatchProducer:
-    """Writes batches without Kafka transactions, with an idempotent producer that does not repeat messages.
-
-    Use it from one thread.
-
-    Args:
-        kafka: The brokers.
-        request_timeout: How long the messages of a batch may take to arrive.
-    """
-
-    def __init__(self, kafka: KafkaSettings, request_timeout: timedelta) -> None:
-        self._seconds, self._place = request_timeout.total_seconds(), kafka.bootstrap
-        self._config: dict[str, str | int | float | bool] = {
-            "linger.ms": 5,
-            "compression.type": "lz4",
-            "message.max.bytes": 100_000_000,
-            **quiet(kafka).client_config,
-            "enable.idempotence": True,
-            "partitioner": "murmur2_random",
-            "message.timeout.ms": int(self._seconds * 1000),
-            _UNKNOWN_TOPIC_AFTER: _unknown_topic_ms(request_timeout),
-        }
-        self._producer: Producer | None = None
-
-    def deliver(self, batch: Sequence[SavedMessage]) -> dict[int, SlackwaterError]:
-        """Writes a batch; returns when each message has arrived or was rejected.
-
-        Returns:
-            The error of each rejected message, by its index in the batch. A retry would be rejected, too.
-
-        Raises:
-            UnavailableError: Kafka does not answer. Some messages may have arrived.
-        """
-        producer = self._producer = self._producer or Producer(self._config, logger=_librdkafka_log)
-        reports = _Reports(len(batch))
-        try:
-            for place, saved in enumerate(batch):
-                self._produce(producer, saved, partial(reports.note, place))
-            producer.flush(self._seconds + 1)
-        except KafkaException as error:
-            self.discard()
-            raise failure("writing messages", error.args[0]) from error
-        unclear = next((e for e in reports.refused.values() if e.fatal() or is_transient(e)), None)
-        if reports.left or unclear is not None:
-            self.discard()
-            reason = unclear or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - it has no other name
-            count = reports.left + len(reports.refused)
-            problem = f"{count} of {len(batch)} messages did not arrive at {self._place}: {reason.str()}"
-            raise UnavailableError(problem, "they will be sent again")
-        return {place: failure("writing a message", error) for place, error in reports.refused.items()}
-
-    def discard(self) -> None:
-        """Drops queued messages; the next batch uses a new producer."""
-        if self._producer is not None:
-            self._producer.purge()
-            self._producer = None
-
-    def _produce(
-        self,
-        producer: Producer,
-        saved: SavedMessage,
-        report: Callable[[KafkaError | None, Record | None], None],
-    ) -> None:
-        message = saved.message
-        headers: list[tuple[str, str | bytes | None]] = [*message.headers, (HEADER_MESSAGE, str(saved.id))]
-        while True:
-            try:
-                producer.produce(
-                    message.topic, message.value, message.key, headers=headers, on_delivery=report
-                )
-            except BufferError:
-                producer.poll(_QUEUE_SECONDS)
-            except KafkaException as error:
-                if is_transient(error.args[0]) or error.args[0].fatal():
-                    raise
-                report(error.args[0], None)
-                return
-            else:
-                return
-
-
-class _Reports:
-    """The delivery reports of one batch; a late one of an earlier batch has its own."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-        self.refused: dict[int, KafkaError] = {}
-
-    def note(self, place: int, error: KafkaError | None, _: Record | None) -> None:
-        self.left -= 1
-        if error is not None:
-            self.refused[place] = error

@@ -1,28 +1,33 @@
-"""The loop of a service that processes messages in its database."""
+"""The loops of services that process messages: in their database, or within Kafka alone."""
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
 import psycopg
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
-from slackwater.kafka.retry import is_silence
-from slackwater.protocol import Clock, ConfigError, KafkaSettings, SlackwaterError, SystemClock
-from slackwater_messaging.bridge import Bridge, bridge_of, in_thread, run_in_thread
-from slackwater_messaging.database import LOST_CONNECTION, KeptConnection
-from slackwater_messaging.errors import TakenOverError
-from slackwater_messaging.group import GroupMember
-from slackwater_messaging.message import Place, ReceivedMessage
-from slackwater_messaging.receiving.receipt import Inbox, Receipt
-from slackwater_messaging.running import Closing, Exclusive
+from slackwater.kafka.retry import is_silence, is_transient, kafka_error
+from slackwater.protocol import (
+    Clock,
+    ConfigError,
+    KafkaSettings,
+    SlackwaterError,
+    SystemClock,
+    UnavailableError,
+)
+from slackwater_messaging.database import LOST_CONNECTION, Bridge, KeptConnection, bridge_of
+from slackwater_messaging.kafka import SenderProducer, SenderSettings
+from slackwater_messaging.message import Message, Place, ReceivedMessage
+from slackwater_messaging.reading import GroupMember, ends_of
+from slackwater_messaging.receiving.inbox import Inbox, Receipt, TakenOverError
+from slackwater_messaging.running import Closing, Exclusive, in_thread, run_in_thread, wait_in
 
 AnyConnection = TypeVar("AnyConnection")
 T = TypeVar("T")
@@ -56,20 +61,40 @@ ReceiverProbe = Callable[[ReceiverStep], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiverSettings:
-    """The settings of a receiver."""
-
+class _LoopSettings:
     max_batch: int = 500
-    """The maximum number of messages in one database transaction; 1: each message has its own."""
+    """The maximum number of messages in one transaction; 1: each message has its own."""
     latest: bool = False
     """Where a group without committed offsets begins: with new messages only, or with the oldest one."""
     patience: timedelta = timedelta(minutes=5)
     """How long a server may be unavailable before :class:`UnavailableError` is raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverSettings(_LoopSettings):
+    """The settings of a receiver. A batch is one transaction of the database."""
+
     maintain_interval: timedelta = timedelta(seconds=10)
     """How often the inbox may do a small part of its periodic work."""
 
 
-class Receiver(Closing):
+class _Loop(Closing):
+    """Works on batches of a group's messages until it is stopped; one call at a time.
+
+    Args:
+        what: What it is, for the refusal of a second caller.
+    """
+
+    def __init__(self, what: str, hint: str, member: GroupMember) -> None:
+        self._use, self._member = Exclusive(what, hint), member
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ends :meth:`run` after the current batch. May be called by any thread or signal handler."""
+        self._stop.set()
+
+
+class Receiver(_Loop):
     """Passes each message to a function once, in the transaction of its effect.
 
     A batch of messages is one transaction: the inbox determines which messages are repeats, the function
@@ -83,12 +108,8 @@ class Receiver(Closing):
 
     Args:
         kafka: The brokers, and further librdkafka settings.
-        topics: The topics to read.
         group: The consumer group. Each group needs its own inbox.
-        inbox: Knows which messages were processed.
         connect: Opens connections; called again when one is lost.
-        settings: The receiver's settings.
-        probe: Called after each step, for tests.
     """
 
     def __init__(
@@ -103,15 +124,12 @@ class Receiver(Closing):
         probe: ReceiverProbe = lambda step: None,
     ) -> None:
         self._settings = settings or ReceiverSettings()
-        self._use = Exclusive(f"the receiver of group {group}", "give each thread and task its own")
-        self._inbox = inbox
-        self._probe = probe
+        self._inbox, self._probe = inbox, probe
         self._clock: Clock = SystemClock()
         self._connection = KeptConnection(connect)
         self._loaded: set[Place] = set()
-        self._stop = threading.Event()
         self._maintain_at = self._clock.monotonic()
-        self._member = GroupMember(
+        member = GroupMember(
             kafka,
             topics,
             group,
@@ -119,15 +137,12 @@ class Receiver(Closing):
             patience=self._settings.patience,
             on_revoke=self._give_away,
         )
+        super().__init__(f"the receiver of group {group}", "give each thread and task its own", member)
 
     def run(self, handle: Handle, *, reply: Reply | None = None) -> None:
         """Receives until :meth:`stop`; see :meth:`poll`."""
         while not self._stop.is_set():
             self.poll(handle, reply=reply)
-
-    def stop(self) -> None:
-        """Ends :meth:`run` after the current batch. May be called by any thread or signal handler."""
-        self._stop.set()
 
     def poll(
         self, handle: Handle, *, reply: Reply | None = None, timeout: timedelta = timedelta(seconds=1)
@@ -196,8 +211,13 @@ class Receiver(Closing):
         with self._inbox.receive_batch(connection, batch) as receipts:
             self._probe(ReceiverStep.RECEIVED)
             for receipt in receipts:
-                if not receipt.is_repeat and receipt.message is not None:
-                    receipt.answer = _handled(handle, connection, receipt.message)
+                if receipt.is_repeat or (message := receipt.message) is None:
+                    continue
+                try:
+                    receipt.answer = handle(connection, message)
+                except Exception as error:
+                    error.add_note(f"message at {message.topic}/{message.partition}, offset {message.offset}")
+                    raise
             self._probe(ReceiverStep.HANDLED)
         self._probe(ReceiverStep.COMMITTED)
         if reply is not None:
@@ -254,14 +274,8 @@ class AsyncReceiver(Generic[AnyConnection]):
     A :class:`Receiver` works in a thread. The handler, and all statements of the inbox, run in the event loop
     of the caller, so the handler uses the connection like any other task.
 
-    Args:
-        kafka: See :class:`Receiver`.
-        topics: See :class:`Receiver`.
-        group: See :class:`Receiver`.
-        inbox: See :class:`Receiver`.
-        connect: Opens connections of psycopg or asyncpg; called again when one is lost.
-        settings: See :class:`Receiver`.
-        probe: See :class:`Receiver`; called in the thread.
+    For the arguments, see :class:`Receiver`. ``connect`` opens connections of psycopg or asyncpg, and
+    ``probe`` is called in the thread.
     """
 
     def __init__(
@@ -286,9 +300,7 @@ class AsyncReceiver(Generic[AnyConnection]):
         """Returns itself."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Leaves the group."""
         await self.close()
 
@@ -307,7 +319,7 @@ class AsyncReceiver(Generic[AnyConnection]):
         def call(_: object, message: ReceivedMessage) -> bytes | None:
             bridge = cast("Bridge", self._bridge)
             try:
-                return self._wait(handle(bridge.connection, message))
+                return wait_in(self._loop, handle(bridge.connection, message))
             except Exception as error:
                 if (lost := bridge.lost(error)) is not None:
                     raise lost from error
@@ -315,7 +327,7 @@ class AsyncReceiver(Generic[AnyConnection]):
 
         def send(receipts: Sequence[Receipt]) -> None:
             if reply is not None:
-                self._wait(reply(receipts))
+                wait_in(self._loop, reply(receipts))
 
         receiver = self._receiver
         run = partial(receiver.run, call, reply=None if reply is None else send)
@@ -330,16 +342,167 @@ class AsyncReceiver(Generic[AnyConnection]):
         await in_thread(self._receiver.close)
 
     def _bridged(self) -> psycopg.Connection[Any]:
-        self._bridge = bridge_of(self._wait(self._connect()), self._loop)
+        self._bridge = bridge_of(wait_in(self._loop, self._connect()), self._loop)
         return cast("psycopg.Connection[Any]", self._bridge)
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+Process = Callable[[ReceivedMessage], Iterable[Message]]
+"""Returns the outputs of a message. It may be called again, so it must have no other effects."""
+AsyncProcess = Callable[[ReceivedMessage], Coroutine[Any, Any, Iterable[Message]]]
+"""Does what :data:`Process` does, as a coroutine."""
 
 
-def _handled(handle: Handle, connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
-    try:
-        return handle(connection, message)
-    except Exception as error:
-        error.add_note(f"message at {message.topic}/{message.partition}, offset {message.offset}")
-        raise
+class ProcessorStep(StrEnum):
+    """The steps of a processor, for probes."""
+
+    POLLED = "polled"
+    BEGUN = "begun"
+    PRODUCED = "produced"
+    OFFSETS_SENT = "offsets_sent"
+    """The transaction contains outputs and offsets, but is not committed."""
+    COMMITTED = "committed"
+
+
+ProcessorProbe = Callable[[ProcessorStep], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorSettings(_LoopSettings):
+    """The settings of a processor. A batch is one transaction of Kafka."""
+
+    timeout: timedelta = timedelta(seconds=10)
+    """The limit for one request; after that the outcome of the transaction is checked."""
+
+
+class TransactionalProcessor(_Loop):
+    """Turns input messages into outputs exactly once: outputs and offsets share a Kafka transaction.
+
+    Readers of the outputs with ``isolation.level=read_committed`` see the outputs of a batch at once, and
+    never twice. Only effects in Kafka are covered: any other effect of ``process`` can be repeated. Messages
+    that a producer has written twice are not recognised, and produce two outputs.
+
+    Not thread-safe, except for :meth:`stop`: a second thread or task is refused.
+
+    Args:
+        kafka: The brokers, and further librdkafka settings.
+        transactional_id: The transactional id of this process alone, and the same after a restart. A new
+            process with this id ends the transaction that the previous one has left open.
+
+    Raises:
+        KafkaException: Kafka cannot be reached, or a right is missing.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topics: Sequence[str],
+        *,
+        group: str,
+        transactional_id: str,
+        settings: ProcessorSettings | None = None,
+        probe: ProcessorProbe = lambda step: None,
+    ) -> None:
+        self._settings = settings or ProcessorSettings()
+        self._probe = probe
+        limits = SenderSettings(request_timeout=self._settings.timeout)
+        self._producer = SenderProducer(kafka, transactional_id, limits)
+        used = self._settings
+        member = GroupMember(kafka, topics, group, latest=used.latest, patience=used.patience)
+        hint = "give each thread and task its own, with its own transactional id"
+        super().__init__(f"processor {transactional_id}", hint, member)
+
+    def run(self, process: Process) -> None:
+        """Processes until :meth:`stop`; see :meth:`poll`."""
+        while not self._stop.is_set():
+            self.poll(process)
+
+    async def run_async(self, process: AsyncProcess) -> None:
+        """Does what :meth:`run` does in a thread, with a coroutine function, until the task is cancelled.
+
+        ``process`` runs in the caller's event loop, one message at a time. A cancellation ends the loop after
+        the current batch.
+        """
+        loop = asyncio.get_running_loop()
+
+        def call(message: ReceivedMessage) -> Iterable[Message]:
+            return wait_in(loop, process(message))
+
+        await run_in_thread(partial(self.run, call), self.stop)
+
+    def poll(self, process: Process, *, timeout: timedelta = timedelta(seconds=1)) -> int:
+        """Processes one batch, or waits for one for up to ``timeout``.
+
+        An error of ``process`` aborts the transaction and is passed on; the next call processes the same
+        batch again.
+
+        Returns:
+            The number of processed messages; also 0 if an attempt has to be repeated.
+
+        Raises:
+            ConfigError: Kafka rejects an output, a right is missing, or the processor is in use by
+                another thread or task.
+            StateError: Another process uses the transactional id, or the next record is no longer in
+                Kafka.
+            UnavailableError: Kafka was unavailable for too long.
+            KafkaException: Kafka rejects another request.
+        """
+        with self._use.held():
+            return self._poll(process, timeout.total_seconds())
+
+    def close(self) -> None:
+        """Leaves the group. An open transaction is aborted, or left to its time-out."""
+        self._producer.close()
+        self._member.close()
+
+    def _poll(self, process: Process, seconds: float) -> int:
+        """Tries to process a batch; returns 0 if it has to be tried again."""
+        try:
+            self._take_over()  # first: it ends the transaction that hides the group's offsets
+            if not self._member.is_begun:
+                self._member.begin({})
+            self._member.read(self._settings.max_batch, seconds)
+            processed = self._process(process) if self._member.batch else 0
+        except BaseException as error:
+            self._producer.close()  # after an error the outcome of its transaction is not known
+            if not isinstance(error, KafkaException | UnavailableError) or not _may_pass(error):
+                raise
+            self._member.wait_after(error)
+            return 0
+        self._member.succeeded()
+        return processed
+
+    def _process(self, process: Process) -> int:
+        batch = self._member.batch
+        self._probe(ProcessorStep.POLLED)
+
+        def outputs() -> Iterator[tuple[Message, None]]:
+            self._probe(ProcessorStep.BEGUN)
+            for received in batch:
+                for message in process(received):
+                    yield message, None
+
+        self._producer.write(outputs())
+        self._probe(ProcessorStep.PRODUCED)
+        ends = [TopicPartition(*place, end) for place, end in ends_of(batch).items()]
+        self._producer.send_offsets(ends, self._member.metadata())
+        self._probe(ProcessorStep.OFFSETS_SENT)
+        self._producer.commit()
+        self._probe(ProcessorStep.COMMITTED)
+        self._member.batch = []
+        return len(batch)
+
+    def _take_over(self) -> None:
+        """Ends the previous transaction, unless that is certain.
+
+        Messages that this transaction has committed are removed from the batch, because the answer to its
+        commit may have been lost.
+        """
+        if not self._producer.is_open:
+            self._producer.open()
+            self._member.drop_below(self._member.committed())
+
+
+def _may_pass(error: KafkaException | UnavailableError) -> bool:
+    """Returns whether another transaction may succeed: Kafka is silent, or the group has changed."""
+    found = kafka_error(error.__cause__ or error)
+    return found is not None and (is_transient(found) or found.txn_requires_abort())

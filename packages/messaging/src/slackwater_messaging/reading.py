@@ -1,25 +1,99 @@
-"""A member of a consumer group that reads batches, and can pause during one without leaving the group."""
+"""Reads topics, as a member of a group or without one, and with this package's own errors."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast
+from functools import partial
+from typing import Any, Final, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import (
     ABSENT_CODES,
     OUT_OF_RANGE_CODES,
+    KafkaRetry,
+    NeededRights,
     Retry,
     await_topic,
+    create_topics,
     is_transient,
     kafka_error,
 )
-from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
-from slackwater_messaging.errors import READING
+from slackwater.protocol import Clock, ConfigError, KafkaSettings, StateError, UnavailableError
 from slackwater_messaging.message import Place, ReceivedMessage
-from slackwater_messaging.topics import quiet
+
+READING: Final = NeededRights(
+    user="the service's user", on_topics="Read on the topic", on_group="Read on the consumer's group"
+)
+_SECONDS: Final = 30.0
+_ONLY_CRITICAL: Final = "2"
+
+
+def quiet(kafka: KafkaSettings) -> KafkaSettings:
+    """Returns settings with which librdkafka does not write a line for each of its own attempts.
+
+    Otherwise it writes to standard error several times a second while no broker answers. ``log_level`` among
+    the options has precedence.
+    """
+    return replace(kafka, options={"log_level": _ONLY_CRITICAL, **kafka.options})
+
+
+@contextmanager
+def topic_reader(
+    kafka: KafkaSettings, patience: timedelta, clock: Clock | None = None
+) -> Iterator[TopicReader]:
+    """Provides a reader of committed records. Its errors become errors of this package in the block.
+
+    Raises:
+        StateError: A topic does not exist.
+        UnavailableError: Kafka rejects a request or does not answer, or a transaction stays open.
+    """
+    config, seconds = quiet(kafka).client_config, patience.total_seconds()
+    with (
+        explained(f"reading topics at {kafka.bootstrap}"),
+        TopicReader(config, _SECONDS, patience=seconds, clock=clock) as reader,
+    ):
+        yield reader
+
+
+def ensure_compacted_topic(kafka: KafkaSettings, topic: str) -> None:
+    """Creates a compacted topic with one partition, unless it exists.
+
+    Raises:
+        UnavailableError: Kafka rejects the request or does not answer.
+    """
+    admin = AdminClient({**quiet(kafka).client_config})
+    wanted = NewTopic(topic, 1, -1, config={"cleanup.policy": "compact"})
+
+    what = f"creating topic {topic}"
+    with explained(f"{what} at {kafka.bootstrap}"):
+        KafkaRetry(what, _SECONDS).call(partial(create_topics, admin, [wanted]))
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Translates errors of Kafka's client into errors of this package."""
+    try:
+        yield
+    except KafkaException as error:
+        found = kafka_error(error)
+        if found is not None and found.code() in ABSENT_CODES:
+            raise StateError(
+                f"{what} failed: the topic does not exist", "create it, or correct its name"
+            ) from error
+        known = found or KafkaError(KafkaError._FAIL, str(error))  # noqa: SLF001
+        hint = READING.advice(known) or (
+            "check that the brokers are up and reachable; a transaction that stays open is hanging: see "
+            "docs/runbooks.md#readers-stand-still"
+        )
+        raise UnavailableError(f"{what} failed: {known.str()} ({known.name()})", hint) from error
+
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +109,6 @@ class GroupMember:
 
     Args:
         kafka: The brokers, and further librdkafka settings.
-        topics: The topics to read.
-        group: The consumer group.
         latest: Where a group without committed offsets begins: with new messages only, or with the oldest
             one.
         patience: How long attempts to process a batch may fail.

@@ -1,1 +1,0 @@
-"""Sending: six ways to write to a database and send messages."""
