@@ -49,12 +49,16 @@ def test_a_table_without_a_topic_is_named_with_what_may_be_its_partitions() -> N
         "other",
     }
 
-    assert dict(tables_without_topic(tables, topics, known)) == {
-        "s.orders": ("inv.s.orders_2025", "inv.s.orders_2026"),
-        "s.order": ("inv.s.orders_2025", "inv.s.orders_2026"),
-        "s.gone": (),
-        "s.new": (),
+    found = tables_without_topic(tables, topics, known)
+    assert {table: text for table, (text, _) in found.items()} == {
+        "s.orders": "there is no topic inv.s.orders",
+        "s.order": "there is no topic inv.s.order",
+        "s.gone": "there is no topic nowhere",
+        "s.new": "there is no topic inv.s.new",
     }
+    partitions = {table: hint.partition("its partitions: ")[2] for table, (_, hint) in found.items()}
+    both = "inv.s.orders_2025, inv.s.orders_2026"
+    assert partitions == {"s.orders": both, "s.order": both, "s.gone": "", "s.new": ""}
 
 
 def test_each_view_has_the_tables_it_is_made_of() -> None:

@@ -33,7 +33,6 @@ from slackwater.pipeline.sinks import make_sink
 from slackwater.pipeline.source_check import (
     CatalogueCheck,
     ConnectorCheck,
-    missing_table,
     table_findings,
     tables_without_topic,
 )
@@ -205,14 +204,12 @@ class _DryRun:
 
     def _of_tables(self, known: Collection[str]) -> Iterator[Finding]:
         verdict = Verdict.WARNING if self._settings.allow_missing_tables else Verdict.PROBLEM
-        missing = dict(tables_without_topic(self._definition.tables, self._topics, known))
+        missing = tables_without_topic(self._definition.tables, self._topics, known)
         for table in self._definition.tables:
-            topic = self._topics.data(table)
             if table in missing:
-                text, hint = missing_table(topic, missing[table])
-                yield Finding(f"table {table}", verdict, text, hint)
+                yield Finding(f"table {table}", verdict, *missing[table])
             else:
-                yield Finding(f"table {table}", Verdict.OK, f"topic {topic}")
+                yield Finding(f"table {table}", Verdict.OK, f"topic {self._topics.data(table)}")
 
     def _of_outputs(self) -> Iterator[Finding]:
         stop = threading.Event()

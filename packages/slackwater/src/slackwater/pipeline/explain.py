@@ -138,14 +138,7 @@ def explain(
         buckets=definition.buckets,
         revision=definition.revision,
         tables=definition.tables,
-        stages=tuple(
-            replace(
-                _stage(stage, plan, definition.emit, with_sql=with_sql),
-                uses=uses.get(stage.number, 0),
-                state_bytes=None if state_bytes is None else state_bytes.get(stage.number, 0),
-            )
-            for stage in plan.stages
-        ),
+        stages=tuple(_stage(each, definition, uses, state_bytes, with_sql=with_sql) for each in plan.stages),
         levels=plan.levels,
         views=tuple(map(_view, plan.views, definition.outputs)),
         hints=tuple(hints),
@@ -209,8 +202,15 @@ def _sharing_lines(explanation: Explanation) -> Iterator[str]:
     yield from _folded("", text)
 
 
-def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit, *, with_sql: bool) -> ExplainedStage:
-    rows = stage.rows
+def _stage(
+    stage: StagePlan,
+    definition: PipelineDefinition,
+    uses: Mapping[int, int],
+    state_bytes: Mapping[int, int] | None,
+    *,
+    with_sql: bool,
+) -> ExplainedStage:
+    rows, plan, emit = stage.rows, definition.plan, definition.emit
     labels = dict(stage.labels)
     inputs = () if rows is None else tuple(_input(each, labels) for each in rows.inputs)
     return ExplainedStage(
@@ -223,8 +223,8 @@ def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit, *, with_sql: bool) ->
         sends=_sends(stage, plan),
         sql=dict(_statements(stage, emit)) if with_sql else {},
         views=tuple(view.name for view in plan.views if stage.number in view.stages),
-        uses=0,
-        state_bytes=None,
+        uses=uses.get(stage.number, 0),
+        state_bytes=None if state_bytes is None else state_bytes.get(stage.number, 0),
         kept_by=stage.kept_by,
     )
 

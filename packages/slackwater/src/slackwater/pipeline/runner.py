@@ -48,7 +48,6 @@ from slackwater.pipeline.source.position import Position
 from slackwater.pipeline.source_check import (
     CatalogueCheck,
     ConnectorCheck,
-    missing_table,
     tables_without_topic,
 )
 from slackwater.pipeline.spark_conf import index_root
@@ -278,9 +277,8 @@ class PipelineRun:
                 f"waiting for the first cut; `slackwater sidecar --source {source}` publishes it"
             )
         topics = self._definition.source_topics
-        missing = dict(tables_without_topic(self._definition.tables, topics, known))
-        for table, others in missing.items():
-            text, hint = missing_table(topics.data(table), others)
+        missing = tables_without_topic(self._definition.tables, topics, known)
+        for table, (text, hint) in missing.items():
             if self._settings.allow_missing_tables:
                 _log.warning("table %s is treated as empty: %s. %s", table, text, hint)
             else:

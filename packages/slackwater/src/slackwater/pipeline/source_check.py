@@ -61,29 +61,27 @@ _log = logging.getLogger(__name__)
 
 def tables_without_topic(
     tables: Iterable[str], topics: SourceTopics, known: Collection[str]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields the tables whose topics do not exist, each with existing topics that its partitions may have.
+) -> dict[str, tuple[str, str]]:
+    """Returns the problem and a hint for each of these tables whose topic does not exist.
 
     The connector creates a topic with the first row, so a new table has none. But the changes of a
     partitioned table may be in topics of its partitions, whose names usually begin with the name of the
     table.
     """
     named = {table: topics.data(table) for table in tables}
+    others = sorted(set(known).difference(named.values()))
+    found = {}
     for table, topic in named.items():
         if topic not in known:
-            others = set(known).difference(named.values())
-            yield table, tuple(sorted(other for other in others if other.startswith(topic)))
-
-
-def missing_table(topic: str, others: Sequence[str]) -> tuple[str, str]:
-    """Returns the problem that a table lacks its topic, and a hint; its partitions may have the others."""
-    hint = (
-        "the connector creates the topic with the table's first row; if the table is still empty, allow "
-        "this with --allow-missing-tables. Otherwise check the connector's table.include.list and its "
-        "publication; a partitioned table needs publish_via_partition_root"
-    )
-    partitions = f". These topics may belong to its partitions: {', '.join(others)}" if others else ""
-    return f"there is no topic {topic}", hint + partitions
+            hint = (
+                "the connector creates the topic with the table's first row; if the table is still empty, "
+                "allow this with --allow-missing-tables. Otherwise check the connector's table.include.list "
+                "and its publication; a partitioned table needs publish_via_partition_root"
+            )
+            if partitions := [other for other in others if other.startswith(topic)]:
+                hint += f". These topics may belong to its partitions: {', '.join(partitions)}"
+            found[table] = f"there is no topic {topic}", hint
+    return found
 
 
 def _refuse(what: str, found: Sequence[Finding], count: int) -> None:

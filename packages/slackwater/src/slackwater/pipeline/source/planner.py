@@ -117,7 +117,8 @@ class Planner:
         header = batch_header(start, end, windows, content)
         first_lsn = header.transactions[0][1] if header.transactions else header.to_lsn
         if options.scope is Scope.AGGREGATE:
-            plans = _group_plans(plans, windows, end)
+            by_number = {window.number: window for window in windows}
+            plans = [[_group_span(span, by_number[span.partition], end) for span in plan] for plan in plans]
         table = TransactionTable(content.transactions)
         tasks = (
             BatchTask(
@@ -264,13 +265,6 @@ def _unread(scope: Scope, ends: tuple[int, ...], lsns: tuple[int, ...]) -> list[
     """Returns the positions of all groups in a topic of which nothing was read."""
     starts = (group_offsets(scope, ends, number) for number in range(len(lsns)))
     return [TopicPosition(start, lsn, start) for start, lsn in zip(starts, lsns, strict=True)]
-
-
-def _group_plans(
-    plans: list[list[OffsetSpan]], windows: list[GroupWindow], end: Position
-) -> list[list[OffsetSpan]]:
-    by_number = {window.number: window for window in windows}
-    return [[_group_span(span, by_number[span.partition], end) for span in plan] for plan in plans]
 
 
 def _group_span(span: OffsetSpan, window: GroupWindow, end: Position) -> OffsetSpan:
