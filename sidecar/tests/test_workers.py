@@ -10,7 +10,7 @@ import pytest
 from slackwater.protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.consumption import RecordSink
-from slackwater_sidecar.workers import WorkerPool, WorkerSettings
+from slackwater_sidecar.workers import WorkerPool
 
 KEY = "inv.s.a", 0
 NOBODY = cast(RecordSink, None)
@@ -32,7 +32,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def make_pool(**kafka: str) -> WorkerPool:
     servers = Servers(KafkaSettings("127.0.0.1:1", kafka))
     settings = SidecarSettings(source="inv", servers=servers)
-    return WorkerPool(WorkerSettings(settings, frozenset(), 1), 1)
+    return WorkerPool((settings, frozenset(), 1), 1)
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from slackwater_sidecar.consumption import (
     SidecarUnavailableError,
 )
 from slackwater_sidecar.settings import SidecarSettings
-from slackwater_sidecar.workers import WorkerPool, WorkerSettings
+from slackwater_sidecar.workers import WorkerPool
 
 logger = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ RecordReader = Consumption | WorkerPool
 def connect(settings: SidecarSettings, others: frozenset[str], partitions: int) -> RecordReader:
     """Returns a reader of records: in this process, or with as many workers as the settings say."""
     if settings.workers > 1:
-        return WorkerPool(WorkerSettings(settings, others, partitions), min(settings.workers, partitions))
+        return WorkerPool((settings, others, partitions), min(settings.workers, partitions))
     return Consumption(settings, others, partitions)
 
 

@@ -107,9 +107,8 @@ class _SourceThread(threading.Thread):
         self._on_status = on_status
 
     def run(self) -> None:
-        monitor = self.monitor
-        with log_fields(source=monitor.source):
-            self._follow(monitor)
+        with log_fields(source=self.monitor.source):
+            self._follow(self.monitor)
 
     def _follow(self, monitor: SourceMonitor) -> None:
         try:
@@ -144,11 +143,9 @@ class SourceFollower:
         monitor.watch = watch_connector(settings, monitor.clock)
         monitor.watch.begin()
         self._log = CutLog(settings.source, kafka, timeout=LOG_TIMEOUT)
-        store = (
-            None
-            if redis is None
-            else RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
-        )
+        store = None
+        if redis is not None:
+            store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
         self._publisher = Publisher(
             settings.source,
             self._log,

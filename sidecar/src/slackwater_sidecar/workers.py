@@ -36,16 +36,8 @@ _IDLE_SECONDS = 0.5
 _END_SECONDS = 1.0
 
 
-class WorkerSettings(NamedTuple):
-    """Tells a worker at its start what to read and how."""
-
-    sidecar: SidecarSettings
-    others: frozenset[str]
-    """Topics that are no data topics."""
-    partitions: int
-    """How many all workers read together."""
-
-
+WorkerSettings = tuple[SidecarSettings, frozenset[str], int]
+"""Tells a worker at its start what to read and how: what its :class:`Consumption` is made of."""
 _Order = tuple[str, tuple[Any, ...]]
 """Orders a worker to call a method of its :class:`Consumption`."""
 _Report = tuple[str, tuple[Any, ...], Mapping[str, Any]]
@@ -229,7 +221,7 @@ class _Worker:
 
     def __init__(self, connection: Connection, settings: WorkerSettings) -> None:
         self._connection = connection
-        self._consumption = Consumption(settings.sidecar, settings.others, settings.partitions)
+        self._consumption = Consumption(*settings)
         self._reports: list[_Report] = []
         self._has_work = False
 
