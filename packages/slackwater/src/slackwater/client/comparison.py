@@ -91,15 +91,12 @@ def compare_views(
         UnavailableError: A server does not answer.
     """
 
-    def look() -> tuple[CommitPosition, DocumentComparison] | StateNotKeptError:
-        try:
-            at = newest_common({old.output: [old.name], new.output: [new.name]}).position
-            here, there = (_documents(each, at) for each in (old, new))
-        except StateNotKeptError as error:
-            return error
+    def look() -> tuple[CommitPosition, DocumentComparison]:
+        at = newest_common({old.output: [old.name], new.output: [new.name]}).position
+        here, there = (_documents(each, at) for each in (old, new))
         return at, compare_documents(here, there, key)
 
-    return repeated(look, timeout, clock)
+    return repeated(look, timeout, clock, (StateNotKeptError,))
 
 
 def compare_documents(

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater.client.errors import NotVisibleError, StateNotKeptError
-from slackwater.client.readers import Readers, Switch, Switched
+from slackwater.client.errors import StateNotKeptError
+from slackwater.client.readers import PASSING, Readers, Switch, Switched
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
@@ -166,19 +166,14 @@ class LakeReaders(Readers):
         return LakeOutput(self._lake, pipeline)
 
     def _make(self, wanted: Switch, timeout: timedelta, clock: Clock) -> Switched:
-        return repeated(partial(self._try, wanted, clock), timeout, clock)
+        return repeated(partial(self._try, wanted, clock), timeout, clock, PASSING)
 
-    def _try(
-        self, wanted: Switch, clock: Clock
-    ) -> Switched | NotVisibleError | StateNotKeptError | UnavailableError:
+    def _try(self, wanted: Switch, clock: Clock) -> Switched | UnavailableError:
         with translated():
             head = self._table.load()
             before = None if head is None else _switch_of(self.pipeline, self._table.read(head.id))
         old = None if before is None else self.open(before.pipeline)
-        attempted = wanted.attempt(before, old, self.open(wanted.pipeline), clock)
-        if not isinstance(attempted, tuple):
-            return attempted
-        done, record = attempted
+        done, record = wanted.attempt(before, old, self.open(wanted.pipeline), clock)
         if record is None:
             return done
         try:

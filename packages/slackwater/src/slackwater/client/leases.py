@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 from slackwater.client.errors import StateNotKeptError
-from slackwater.client.snapshot import PipelineOutput, VisibleCommit, newest_common, repeated, views_by_output
+from slackwater.client.snapshot import PipelineOutput, newest_common, repeated, views_by_output
 from slackwater.control import LeaseStanding, LeaseState, is_over, lease_standings
 from slackwater.cuts import LeaseLog, TopicUnavailableError
 from slackwater.protocol import (
@@ -79,7 +79,7 @@ def take_lease(
     """
     clock = clock or SystemClock()
     wanted = views_by_output(outputs, views)
-    common = repeated(partial(_common_or_error, wanted), timeout, clock)
+    common = repeated(partial(newest_common, wanted), timeout, clock, (StateNotKeptError,))
     position = common.position
     now = clock.now()
     lease = Lease(
@@ -164,15 +164,6 @@ def find_lease(log: LeaseLog, lease_id: str, now_ms: int) -> LeaseStanding:
         if ids
         else "there are no leases; `slackwater read --level repeatable` takes one",
     )
-
-
-def _common_or_error(
-    wanted: dict[PipelineOutput, Sequence[str]],
-) -> VisibleCommit | StateNotKeptError:
-    try:
-        return newest_common(wanted)
-    except StateNotKeptError as error:
-        return error
 
 
 def _held_or_error(log: LeaseLog, lease: Lease, timeout: timedelta) -> bool | StateNotKeptError:

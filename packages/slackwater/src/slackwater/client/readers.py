@@ -79,6 +79,10 @@ def check_not_behind(before: str, seen: VisibleCommit, pipeline: str, found: Vis
         )
 
 
+PASSING = NotVisibleError, StateNotKeptError
+"""Errors after which another attempt to switch may succeed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
     """A switch that is wanted; :meth:`Readers.switch` has the meaning of its fields."""
@@ -91,7 +95,7 @@ class Switch:
 
     def attempt(
         self, before: ReaderSwitch | None, old: PipelineOutput | None, new: PipelineOutput, clock: Clock
-    ) -> tuple[Switched, ReaderSwitch | None] | NotVisibleError | StateNotKeptError:
+    ) -> tuple[Switched, ReaderSwitch | None]:
         """Finds the commit from which on readers read the revision.
 
         It is the newest commit at which both revisions can be read. Readers that are past it switch at a
@@ -104,10 +108,10 @@ class Switch:
             clock: Provides the time of the switch.
 
         Returns:
-            The switch with the record to write, which is None if readers were switched to this already; or
-            the error if a later attempt may succeed.
+            The switch with the record to write, which is None if readers were switched to this already.
 
         Raises:
+            NotVisibleError, StateNotKeptError: A later attempt may succeed.
             ConfigError: The pipeline lacks a view that readers have, or the outputs have different sources.
         """
         if before is not None:
@@ -116,10 +120,7 @@ class Switch:
                 found = new.newest()
                 at = before.position if found is None else found.position
                 return Switched(self.pipeline, at, at), None
-        place = self._place(old, () if before is None else [*before.views.values()], new)
-        if isinstance(place, NotVisibleError | StateNotKeptError):
-            return place
-        done, source = place
+        done, source = self._place(old, () if before is None else [*before.views.values()], new)
         return done, ReaderSwitch(
             base_name=base_name(self.pipeline),
             pipeline=self.pipeline,
@@ -133,28 +134,26 @@ class Switch:
 
     def _place(
         self, old: PipelineOutput | None, old_names: Collection[str], new: PipelineOutput
-    ) -> tuple[Switched, str] | NotVisibleError | StateNotKeptError:
+    ) -> tuple[Switched, str]:
         """Returns the commit with the name of the source."""
         if self.source is not None:
             new = OfOneSource(new, self.source)
             old = None if old is None else OfOneSource(old, self.source)
         found = new.newest()
         if found is None:
-            return not_visible(None, new.pipeline, None)
+            raise not_visible(None, new.pipeline, None)
         if old is None:
             return Switched(None, None, found.position), found.source
         seen = old.newest()
         if seen is None:
-            return not_visible(None, old.pipeline, None)
+            raise not_visible(None, old.pipeline, None)
+        if not self.accept_earlier or seen.source != found.source:
+            check_not_behind(old.pipeline, seen, new.pipeline, found)
         try:
-            if not self.accept_earlier or seen.source != found.source:
-                check_not_behind(old.pipeline, seen, new.pipeline, found)
             common = newest_common({old: list(old_names), new: [*self.views.values()]}).position
-        except NotVisibleError as error:
-            return error
-        except StateNotKeptError as error:
+        except StateNotKeptError:
             if not self.accept_earlier:
-                return error
+                raise
             common = seen.position
         return Switched(old.pipeline, seen.position, common), found.source
 

@@ -433,15 +433,26 @@ def _at_first_sources(outputs: Sequence[PipelineOutput], knowing: KnowsPipelines
     return found
 
 
-def repeated(look: Callable[[], T | SlackwaterError], timeout: timedelta, clock: Clock | None) -> T:
-    """Repeats an attempt while it returns an error, at least once; finally raises the last one."""
+def repeated(
+    look: Callable[[], T | SlackwaterError],
+    timeout: timedelta,
+    clock: Clock | None,
+    passing: tuple[type[SlackwaterError], ...] = (),
+) -> T:
+    """Repeats an attempt while it returns an error, or raises one that may pass; finally raises the last."""
     clock = clock or SystemClock()
     deadline = clock.monotonic() + timeout.total_seconds()
-    while isinstance(found := look(), SlackwaterError):
+    while True:
+        found: T | SlackwaterError
+        try:
+            found = look()
+        except passing as error:
+            found = error
+        if not isinstance(found, SlackwaterError):
+            return found
         if clock.monotonic() >= deadline:
             raise found
         _PAUSE.wait(_LOOK_SECONDS)
-    return found
 
 
 async def _repeated_async(

@@ -329,9 +329,8 @@ def switch_tables(
             locked.
     """
     with _connected(url, pipeline) as database:
-        return repeated(
-            partial(_try_to_switch, database, schema, pipeline, accept_earlier, source), timeout, clock
-        )
+        attempt = partial(_try_to_switch, database, schema, pipeline, accept_earlier, source)
+        return repeated(attempt, timeout, clock, (NotVisibleError,))
 
 
 def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
@@ -357,7 +356,7 @@ def _connected(url: str, pipeline: str) -> Iterator[ledger.Database]:
 
 def _try_to_switch(
     database: ledger.Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
-) -> Switched | NotVisibleError | UnavailableError:
+) -> Switched | UnavailableError:
     """Switches, or returns the error that prevents it at the moment; nothing has changed then."""
     try:
         with database.transaction():
@@ -368,8 +367,6 @@ def _try_to_switch(
             f"{error.diag.message_primary}",
             "nothing was changed; end long transactions, or raise the time-out",
         )
-    except NotVisibleError as error:
-        return error
 
 
 def _switched(

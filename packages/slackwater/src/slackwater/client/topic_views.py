@@ -13,7 +13,7 @@ from slackwater.client.errors import StateNotKeptError
 from slackwater.client.feeds import switch_log
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.log import Log, commit_log, read_between
-from slackwater.client.readers import Readers, Switch, Switched
+from slackwater.client.readers import PASSING, Readers, Switch, Switched
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
@@ -378,7 +378,7 @@ class TopicReaders(Readers):
             before = self.newest_switch()
             new = opened.enter_context(closing(self.open(wanted.pipeline)))
             old = opened.enter_context(closing(self.open(before.pipeline))) if before else None
-            done, record = repeated(lambda: wanted.attempt(before, old, new, clock), timeout, clock)
+            done, record = repeated(lambda: wanted.attempt(before, old, new, clock), timeout, clock, PASSING)
             if record is not None:
                 writer.begin()
                 writer.produce(self._topic, self.pipeline.encode(), encode_reader_switch(record), [], None)
