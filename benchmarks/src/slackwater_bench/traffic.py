@@ -24,6 +24,7 @@ from slackwater_lab.generator.debezium_records import (
     row_renderer,
     stamp,
 )
+from slackwater_lab.generator.fill import announce_empty_tables
 from slackwater_lab.topics import make_topics
 from slackwater_lab.watching import Background
 
@@ -148,6 +149,7 @@ class TransactionAppender:
             }
         )
         self._create_topics(bootstrap, partitions, append_time=append_time)
+        announce_empty_tables(bootstrap, source, self._topics)
 
     def append(self, changes: Sequence[RowChange], ts_ms: int) -> int:
         """Hands a transaction to the producer; returns its commit LSN."""

@@ -83,7 +83,7 @@ class TopicFiller:
         connector = ConnectorIdentity(prefix)
         names = [*workload.tables, TRANSACTIONS]
         _create_topics(bootstrap, [f"{prefix}.{name}" for name in names], partitions)
-        _announce_empty_tables(bootstrap, prefix, workload.tables)
+        announce_empty_tables(bootstrap, prefix, workload.tables)
         context = multiprocessing.get_context("spawn")
         self._processes: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
         settings = _Task(bootstrap, workload, connector, partitions, frozenset())
@@ -212,7 +212,7 @@ def _create_topics(bootstrap: str, topics: Sequence[str], partitions: int) -> No
         created.result(30)
 
 
-def _announce_empty_tables(bootstrap: str, prefix: str, tables: Iterable[str]) -> None:
+def announce_empty_tables(bootstrap: str, prefix: str, tables: Iterable[str]) -> None:
     """Writes the notifications of a first snapshot that has found no row; raises as above."""
     topic = notification_topic(prefix)
     admin = AdminClient({"bootstrap.servers": bootstrap})
