@@ -18,7 +18,7 @@ from slackwater.command import boundary
 from slackwater.protocol import metrics
 from slackwater.settings.loading import SettingField, setting_fields
 from slackwater.sql.frontend.expressions import FunctionFacts, function_facts
-from slackwater.sql.session import open_connection
+from slackwater.sql.limits import open_connection
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"

@@ -16,8 +16,8 @@ import pytest
 import zstandard
 from pyiceberg.catalog import load_catalog
 
-from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import SinkProbe, SinkStep
 from slackwater.pipeline import PipelineDefinition, RunSettings, load_pipeline
 from slackwater.pipeline.sinks import make_sink

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slackwater.cuts import PipelineLog
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import document_payloads, pack_change
+from slackwater.engine.payloads import DocumentBatch, pack_change, pack_items
 from slackwater.outputs.sink import Sink
 from slackwater.pipeline import RunSettings, load_pipeline
 from slackwater.pipeline.sinks import make_sink
@@ -48,7 +47,7 @@ class PublishingPipeline:
         documents = [
             (self.lsn, _json({"id": key}), self._document(key, value)) for key, value in rows.items()
         ]
-        payloads = {0: tuple(document_payloads(documents))}
+        payloads = {0: tuple(pack_items(documents))}
         self.sink.write("q", DocumentBatch(batch_id, header, payloads, f"state {batch_id}"))
         return self.lsn
 

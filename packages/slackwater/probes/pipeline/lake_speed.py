@@ -11,8 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, process_time
 
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import document_payloads
+from slackwater.engine.payloads import DocumentBatch, pack_items
 from slackwater.outputs.contract import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
@@ -43,7 +42,7 @@ def batch(number: int, keys: list[int]) -> DocumentBatch:
         event_count=len(keys),
         transactions=((number + 1, number + 1, 1),),
     )
-    return DocumentBatch(number, header, {0: tuple(document_payloads(rows))}, f"state {number}")
+    return DocumentBatch(number, header, {0: tuple(pack_items(rows))}, f"state {number}")
 
 
 def sink_in(folder: Path, kind: str) -> LakeSink:

@@ -20,14 +20,12 @@ from typing import Any
 from slackwater.cdc.batch import BatchTask, PlannedBatch
 from slackwater.cdc.changes import BatchChanges
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.documents import DocumentBatch, documents_by_view
 from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.pack.specification import packing_spec
-from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.payloads import DocumentBatch, PackedPayload, documents_by_view
 from slackwater.engine.settings import StageSettings, default_buckets
-from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import LogWrite
-from slackwater.engine.state.manifest import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader, StateKeeper
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
 from slackwater.outputs.contract import Emit

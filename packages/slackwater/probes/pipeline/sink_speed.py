@@ -9,8 +9,7 @@ import json
 import sys
 from time import monotonic, process_time
 
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import document_payloads
+from slackwater.engine.payloads import DocumentBatch, pack_items
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.sink import Sink
@@ -36,7 +35,7 @@ def batch(number: int, first: int, documents: int, outputs: int, keys: int) -> D
         (number + 1, f'{{"id":{key}}}'.encode(), f'{{"id":{key},{TEXT}{lines}]}}'.encode())
         for key in (each % keys for each in range(first, first + documents))
     ]
-    by_output = {view: tuple(document_payloads(rows[view::outputs])) for view in range(outputs)}
+    by_output = {view: tuple(pack_items(rows[view::outputs])) for view in range(outputs)}
     header = BatchHeader(
         source="inv",
         timeline=1,

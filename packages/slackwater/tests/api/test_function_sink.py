@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document, document_payloads
+from slackwater.engine.payloads import Document, DocumentBatch, pack_items
 from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore
 from slackwater.outputs.contract import Emit, SinkSettings
 from slackwater.outputs.function import PROGRESS_FILE, FunctionFailedError, FunctionSink, SettledBatch
@@ -33,7 +32,7 @@ def batch(number: int, *views: list[list[Document]]) -> DocumentBatch:
         transactions=((7, start + 10, 0), (8, end, 0)),
     )
     payloads = {
-        view: tuple(payload for bucket in buckets for payload in document_payloads(bucket))
+        view: tuple(payload for bucket in buckets for payload in pack_items(bucket))
         for view, buckets in enumerate(views)
     }
     return DocumentBatch(number, header, payloads, f"{number}-state")

@@ -13,8 +13,7 @@ from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state.inspection import KeptRows
-from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.manifest import SegmentReader, read_state
+from slackwater.engine.state.manifest import SegmentReader, StateKeeper, read_state
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
 from slackwater.sql.planner.cutting import compile_pipeline

@@ -12,8 +12,7 @@ from slackwater.client import PipelineOutput, read_views
 from slackwater.client.lake_views import LakeOutput
 from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import document_payloads
+from slackwater.engine.payloads import DocumentBatch, pack_items
 from slackwater.outputs.contract import Emit, OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
@@ -121,7 +120,7 @@ def test_a_view_has_the_same_documents_in_every_output(
         event_count=1,
         transactions=((10, 10, 10),),
     )
-    payloads = {0: tuple(document_payloads([(10, b'{"c0":7}', written)]))}
+    payloads = {0: tuple(pack_items([(10, b'{"c0":7}', written)]))}
     with closing(sink), closing(output):
         sink.open()
         sink.write("q", DocumentBatch(0, header, payloads, "state 0"))

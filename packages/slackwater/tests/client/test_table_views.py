@@ -28,8 +28,7 @@ from slackwater.client import (
 from slackwater.client.lake_views import LakeOutput
 from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document, document_payloads
+from slackwater.engine.payloads import Document, DocumentBatch, pack_items
 from slackwater.outputs.contract import Emit, OutputTable, SinkStep
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
@@ -122,7 +121,7 @@ class Pipeline:
             transactions=((lsn, lsn, lsn),),
         )
         payloads = {
-            number: tuple(document_payloads(document(lsn, key, value) for key, value in rows.items()))
+            number: tuple(pack_items(document(lsn, key, value) for key, value in rows.items()))
             for number, rows in enumerate(views)
         }
         self.sink.write("q", DocumentBatch(self._batch_id, header, payloads, f"state {self._batch_id}"))

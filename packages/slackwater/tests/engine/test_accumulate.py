@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from slackwater.engine.accumulate.groups import AccumulateEvaluation
-from slackwater.engine.evaluate.results import route_of
+from slackwater.engine.evaluate.groups import AccumulateEvaluation
+from slackwater.engine.evaluate.points import route_of
 from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Outcome, Partial

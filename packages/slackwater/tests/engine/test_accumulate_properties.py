@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.accumulate.groups import AccumulateEvaluation
-from slackwater.engine.evaluate.results import BEFORE, ResultPoints, route_of
+from slackwater.engine.evaluate.groups import AccumulateEvaluation
+from slackwater.engine.evaluate.points import BEFORE, route_of
 from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import Outcome, Partial
@@ -32,7 +32,7 @@ from slackwater.sql.plan import (
     KeyColumn,
     PartialsOutput,
 )
-from slackwater.sql.stage_evaluation import STEPS_SCHEMA, StatementEvaluator
+from slackwater.sql.stage_evaluation import STEPS_SCHEMA, ResultPoints, StatementEvaluator
 from slackwater_lab.fakes.buckets import AccumulateBucket
 
 MakeIndex = Callable[[], BucketIndex]
@@ -211,19 +211,11 @@ class Table:
         flat = [(number, lsn, row) for number, of_row in versions.items() for lsn, row in of_row]
         points = ResultPoints([number for number, _, _ in flat], [lsn for _, lsn, _ in flat])
         there = [(point, *row) for point, (_, _, row) in enumerate(flat) if row is not None]
-        steps = points.steps()
         columns = list(zip(*there, strict=True)) or [()] * len(LOOSE)
         loose = [pa.array(values, column.type) for column, values in zip(LOOSE, columns, strict=True)]
         tables = {
             "loose": pa.Table.from_arrays(loose, schema=LOOSE),
-            STEPS_TABLE: pa.Table.from_arrays(
-                [
-                    pa.array(steps.points, pa.int32()),
-                    pa.array(steps.lsns),
-                    pa.array(steps.weights, pa.int32()),
-                ],
-                schema=STEPS_SCHEMA,
-            ),
+            STEPS_TABLE: points.tables(has_steps=True)[STEPS_TABLE],
         }
         outcome = Outcome(buckets=1)
         rows = partials_evaluator(is_global).rows(tables, str)

@@ -13,7 +13,7 @@ from slackwater.engine.evaluate.latest import LARGE_KEY_ENTRIES
 from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.pack.packer import EventPacker
-from slackwater.engine.payloads import Document, Event, document_payloads
+from slackwater.engine.payloads import Document, Event, pack_items
 from slackwater.engine.state import log
 from slackwater.engine.state.log import COMPACTION_SLACK_BYTES, BucketLog, LogHead
 from slackwater.engine.state.manifest import NO_STATE, SegmentReader, segment_path
@@ -356,7 +356,7 @@ def test_a_damaged_log_is_an_error(engine: LocalEngine) -> None:
 
 
 def test_a_payload_of_something_else_is_an_error(engine: LocalEngine) -> None:
-    documents = next(document_payloads([(1, b"k", None)]))
+    documents = next(pack_items([(1, b"k", None)]))
     with pytest.raises(StateError, match="bucket 0"):
         engine.process({(1, 0): [(0, documents)]})
 
@@ -387,11 +387,11 @@ def test_keys_longer_than_an_index_entry_work(make_index: MakeIndex) -> None:
 
 def test_documents_are_packed_in_order_in_payloads_of_bounded_size(engine: LocalEngine) -> None:
     documents = [(n, b"k", bytes(1 << 20)) for n in range(9)]
-    payloads = list(document_payloads(documents))
+    payloads = list(pack_items(documents))
     assert len(payloads) == 3
     unpacked = [msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(p)) for p in payloads]
     assert [document[0] for payload in unpacked for document in payload] == list(range(9))
-    assert list(document_payloads([])) == []
+    assert list(pack_items([])) == []
 
 
 def test_a_memory_index_is_the_default_of_a_local_stage(plan: EnginePlan) -> None:

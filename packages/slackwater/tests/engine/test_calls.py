@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.engine.evaluate import calls
+from slackwater.engine.evaluate import points as calls
 from slackwater.engine.local import LocalEngine
 from slackwater.sql.errors import EvaluationError
 from slackwater.sql.planner.cutting import compile_pipeline

@@ -15,8 +15,7 @@ from slackwater.engine.payloads import Document
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state import log
 from slackwater.engine.state.inspection import find_state
-from slackwater.engine.state.keeper import KEPT_STATES
-from slackwater.engine.state.manifest import SEGMENTS, SegmentReader, segment_path
+from slackwater.engine.state.manifest import KEPT_STATES, SEGMENTS, SegmentReader, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.plan import EnginePlan

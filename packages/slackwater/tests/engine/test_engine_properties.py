@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.evaluate import results
 from slackwater.engine.evaluate.touched_keys import TouchedKeys
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.stage_evaluation import ResultPoints
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text, region text);
@@ -274,7 +274,7 @@ def test_without_the_rule_for_moves_between_buckets_the_row_would_be_lost(
     find = TouchedKeys.find
 
     def without_rule(self: TouchedKeys, *args: Any) -> Any:
-        monkeypatch.setattr(self, "_of_stages", frozenset())
+        monkeypatch.setattr(self, "of_stages", frozenset())
         return find(self, *args)
 
     monkeypatch.setattr(TouchedKeys, "find", without_rule)
@@ -284,12 +284,12 @@ def test_without_the_rule_for_moves_between_buckets_the_row_would_be_lost(
 
 def test_the_oracle_sees_a_result_that_is_not_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison fails if the state before a batch is not evaluated."""
-    monkeypatch.setattr(results.ResultPoints, "news", _all_points)
+    monkeypatch.setattr(ResultPoints, "news", _all_points)
     with pytest.raises(AssertionError):
         play("lines_of_customer", MOVE, IN_TWO_BATCHES, every_commit=True)
 
 
-def _all_points(self: results.ResultPoints) -> Iterator[tuple[int, int, int]]:
+def _all_points(self: ResultPoints) -> Iterator[tuple[int, int, int]]:
     return ((number, -1, lsn) for number, lsn in enumerate(self.lsns) if lsn)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.accumulate.multiset import (
+from slackwater.engine.evaluate.multiset import (
     SORT_KEY_BYTES,
     OrderedMultiset,
     multiset_prefix,
@@ -39,10 +39,10 @@ def run(contents: IndexTransaction, steps: list[Additions]) -> list[tuple[str | 
     """Makes the steps as one batch; gives the ends before it and after each step."""
     touched = {sort_key: text_of(sort_key) for step in steps for sort_key in step}
     multiset = OrderedMultiset(contents, PREFIX, touched)
-    ends = [(multiset.smallest(), multiset.largest())]
+    ends = [(multiset.end(is_largest=False), multiset.end(is_largest=True))]
     for step in steps:
         multiset.add(step, refusal)
-        ends.append((multiset.smallest(), multiset.largest()))
+        ends.append((multiset.end(is_largest=False), multiset.end(is_largest=True)))
     outcome = Outcome(buckets=1)
     multiset.conclude(outcome)
     contents.apply(outcome.changes)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater.engine.accumulate.numbers import decimal_text, unscaled
+from slackwater.engine.evaluate.groups import decimal_text, unscaled
 from slackwater.engine.payloads import documents_stage, sequence_from
 
 

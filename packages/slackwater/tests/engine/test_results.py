@@ -6,18 +6,20 @@ import msgspec
 import pytest
 import zstandard
 
-from slackwater.engine.documents import moved_before, settled
-from slackwater.engine.evaluate.results import BEFORE, ResultPoints, Steps, route_of
+from slackwater.engine.evaluate.points import BEFORE, route_of
 from slackwater.engine.payloads import (
     Document,
     Outcome,
     bucket_of,
     decode_events,
     documents_stage,
+    moved_before,
     pack_change,
+    settled,
     unpack_change,
 )
 from slackwater.sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
+from slackwater.sql.stage_evaluation import ResultPoints
 
 BUCKETS = 4
 EDGE = Edge(stage=2, input=1, key=(1,), columns=(1, 0), keeps_null_keys=False)
@@ -115,7 +117,7 @@ def test_a_key_that_moved_between_buckets_showed_what_the_one_it_left_says() -> 
 
 def test_each_point_adds_its_rows_and_takes_away_those_before() -> None:
     points = ResultPoints([0, 0, 0, 1], [BEFORE, 10, 20, 30], {1})
-    assert points.steps() == Steps([1, 0, 2, 1, 3], [10, 10, 20, 20, 30], [1, -1, 1, -1, 1])
+    assert points.steps() == ([1, 0, 2, 1, 3], [10, 10, 20, 20, 30], [1, -1, 1, -1, 1])
 
 
 def test_points_of_a_key_in_two_calls_add_the_same() -> None:
@@ -124,8 +126,7 @@ def test_points_of_a_key_in_two_calls_add_the_same() -> None:
         return sorted(
             (lsn, weight * points.lsns[point])
             for points in calls
-            for steps in [points.steps()]
-            for point, lsn, weight in zip(steps.points, steps.lsns, steps.weights, strict=True)
+            for point, lsn, weight in zip(*points.steps(), strict=True)
         )
 
     first, second = ResultPoints([0, 0], [BEFORE, 10]), ResultPoints([0, 0], [10, 20])

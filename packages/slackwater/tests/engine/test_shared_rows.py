@@ -7,8 +7,8 @@ import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document, Outcome
-from slackwater.engine.state.contents import count_contents
 from slackwater.engine.state.entry import sharer_part, tag_of
+from slackwater.engine.state.inspection import count_contents
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.planner import cutting
 from slackwater.sql.postgres import parse_catalog

@@ -2,14 +2,6 @@
 
 import msgspec
 
-from slackwater.engine.state.contents import (
-    Amount,
-    BucketContents,
-    KeyAmount,
-    count_contents,
-    read_contents,
-    show_key,
-)
 from slackwater.engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,
@@ -19,6 +11,14 @@ from slackwater.engine.state.entry import (
     digest,
     input_tag,
     part,
+)
+from slackwater.engine.state.inspection import (
+    Amount,
+    BucketContents,
+    KeyAmount,
+    count_contents,
+    read_contents,
+    show_key,
 )
 
 

@@ -14,9 +14,16 @@ from slackwater.engine.state.inspection import (
     manifest_history,
     stage_states,
 )
-from slackwater.engine.state.keeper import PUBLISHED, StateKeeper
 from slackwater.engine.state.log import LogHead
-from slackwater.engine.state.manifest import MAX_CHAIN, State, decode_manifest, manifest_path, segment_path
+from slackwater.engine.state.manifest import (
+    MAX_CHAIN,
+    PUBLISHED,
+    State,
+    StateKeeper,
+    decode_manifest,
+    manifest_path,
+    segment_path,
+)
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.plan import EnginePlan

@@ -6,15 +6,16 @@ import pytest
 
 from slackwater.engine.state import manifest
 from slackwater.engine.state.entry import Change
-from slackwater.engine.state.keeper import KEPT_STATES, StateKeeper
 from slackwater.engine.state.log import BucketLog, LogUpdate, LogWrite, pack_changes, place_writes
 from slackwater.engine.state.manifest import (
+    KEPT_STATES,
     MANIFESTS,
     MAX_CHAIN,
     NO_STATE,
     SEGMENTS,
     SegmentReader,
     State,
+    StateKeeper,
     WrittenManifest,
     batch_of,
     decode_manifest,

@@ -152,7 +152,6 @@ def test_blobs_of_several_buckets_lie_side_by_side_in_one_segment() -> None:
     for update in updates:
         log = BucketLog(1, update.bucket, update.after(EMPTY_LOG), segments)
         assert list(log.changes()) == [changes[update.bucket]] * 2
-        assert list(log.changes(first=1)) == [changes[update.bucket]]
 
 
 def test_a_head_follows_from_the_one_before_and_what_a_batch_drops_and_adds(bucket: Bucket) -> None:

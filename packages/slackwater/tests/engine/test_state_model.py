@@ -20,20 +20,19 @@ import pytest
 
 from slackwater.engine import bucket as bucket_module
 from slackwater.engine.bucket import update_current
-from slackwater.engine.documents import decode_documents, documents_by_view, settled
 from slackwater.engine.index import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryTransaction
-from slackwater.engine.payloads import Document, PackedPayload
+from slackwater.engine.payloads import Document, PackedPayload, decode_documents, documents_by_view, settled
 from slackwater.engine.settings import StageSettings
-from slackwater.engine.state import keeper as keeper_module
 from slackwater.engine.state import log as log_module
+from slackwater.engine.state import manifest as keeper_module
 from slackwater.engine.state import manifest as manifest_module
 from slackwater.engine.state.entry import Change
-from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import BucketLog, LogHead, LogUpdate, LogWrite, place_writes
 from slackwater.engine.state.manifest import (
     SegmentReader,
     State,
+    StateKeeper,
     history,
     read_state,
     segment_name,

@@ -6,10 +6,9 @@ from itertools import chain
 
 import pytest
 
-from slackwater.engine.documents import decode_documents, documents_by_view
 from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
-from slackwater.engine.payloads import Document, PackedPayload
+from slackwater.engine.payloads import Document, PackedPayload, decode_documents, documents_by_view
 from slackwater.engine.settings import Scope, StageSettings
 from slackwater.engine.state.manifest import NO_STATE, SegmentReader, State
 from slackwater.engine.task import PipelineTask, TaskResult

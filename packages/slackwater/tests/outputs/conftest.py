@@ -10,8 +10,7 @@ import zstandard
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from slackwater.dev import KafkaBroker
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document
+from slackwater.engine.payloads import Document, DocumentBatch
 from slackwater.outputs.contract import Emit
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.protocol import (

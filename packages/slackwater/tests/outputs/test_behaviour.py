@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from slackwater.dev import PostgresServer, Server
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, OutputRefusedError, OutputTable, SinkStep
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink

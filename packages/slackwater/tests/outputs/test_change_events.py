@@ -10,8 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from slackwater.cdc.envelope import End, decode_change, decode_transaction
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document, pack_change
+from slackwater.engine.payloads import Document, DocumentBatch, pack_change
 from slackwater.outputs.contract import Emit, OutputRefusedError, OutputTable, SinkStep
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink

@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, SinkStep
 from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings

@@ -10,8 +10,7 @@ import pytest
 from slackwater.cdc import Frontier, decode_change
 from slackwater.cdc.envelope import Begin, End, decode_notification, decode_transaction
 from slackwater.cdc.postgres import xid_of_position
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document, pack_change
+from slackwater.engine.payloads import Document, DocumentBatch, pack_change
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import Emit, OutputTable, UnfitValueError
 from slackwater.outputs.kafka.debezium import (

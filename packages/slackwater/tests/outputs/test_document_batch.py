@@ -4,8 +4,7 @@ from itertools import chain
 
 import pytest
 
-from slackwater.engine.documents import DocumentBatch, decode_documents, documents_by_view
-from slackwater.engine.payloads import Document
+from slackwater.engine.payloads import Document, DocumentBatch, decode_documents, documents_by_view
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.protocol import KafkaSettings, StateError
 

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater.cdc.batch import OffsetSpan
 from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, SinkStep
 from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, newest_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings

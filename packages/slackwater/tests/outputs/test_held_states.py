@@ -16,7 +16,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.client import StateNotKeptError, TopicOutput, read_views
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, OutputRefusedError
 from slackwater.outputs.kafka.answers import newest_progress
 from slackwater.outputs.kafka.settings import KafkaSinkSettings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.transactions import KafkaTransactions
 from slackwater.outputs.contract import OutputRefusedError
 from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedError, newest_progress

@@ -19,7 +19,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.batch import progress_after
 from slackwater.outputs.contract import OutputRefusedError, OutputTable, SinkStep
 from slackwater.outputs.lake.delta import DeltaLake

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from slackwater.dev import PostgresServer
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import OutputTable, SinkStep
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import OutputTable
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake

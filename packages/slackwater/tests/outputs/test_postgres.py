@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from slackwater.dev import PostgresServer
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, OutputRefusedError, OutputTable, SinkStep
 from slackwater.outputs.postgres import sink as postgres_sink
 from slackwater.outputs.postgres.ledger import Database

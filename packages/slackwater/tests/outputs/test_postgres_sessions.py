@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from slackwater.dev import PostgresServer
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, OutputRefusedError, OutputTable, SinkStep
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.ledger import Database

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.batch import check_owner, is_covered
 from slackwater.outputs.kafka.guard import (
     TopicChange,

@@ -13,7 +13,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, OutputRefusedError
 from slackwater.outputs.kafka.answers import SinkProducer, refusal
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic

@@ -12,8 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document, with_documents
+from slackwater.engine.payloads import Document, DocumentBatch, with_documents
 from slackwater.kafka.registry import SchemaRegistry
 from slackwater.outputs.contract import Emit, Format, KeyFormat, OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputForm, output_form

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.transactions import Headers, KafkaTransactions
 from slackwater.outputs.kafka import sink as kafka
 from slackwater.outputs.kafka.answers import TransactionFailedError

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document
+from slackwater.engine.payloads import Document, DocumentBatch
 from slackwater.engine.settings import Scope
 from slackwater.kafka.transactions import DeliveryReport, Headers, KafkaTransactions
 from slackwater.outputs.batch import commit_units

@@ -20,13 +20,11 @@ from pyspark.util import _load_from_socket
 
 from slackwater.cdc.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.documents import decode_documents, documents_by_view, settled
 from slackwater.engine.pack.packer import EventPacker
-from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.payloads import PackedPayload, decode_documents, documents_by_view, settled
 from slackwater.engine.settings import StageSettings
-from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import BucketLog
-from slackwater.engine.state.manifest import SegmentReader, WrittenManifest, batch_of
+from slackwater.engine.state.manifest import SegmentReader, StateKeeper, WrittenManifest, batch_of
 from slackwater.engine.state.store import ArrowStore
 from slackwater.pipeline import batch_job, jvm
 from slackwater.pipeline.batch_job import BatchJobs, BatchResult, KnownState, TaskProgram

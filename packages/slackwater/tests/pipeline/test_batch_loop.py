@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from slackwater.cdc.batch import BatchTask, PlannedBatch, TransactionTable
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import PackedPayload
-from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.payloads import DocumentBatch, PackedPayload
 from slackwater.engine.state.log import LogWrite, PackedBlob, place_writes
-from slackwater.engine.state.manifest import read_state, segment_name, segment_path
+from slackwater.engine.state.manifest import StateKeeper, read_state, segment_name, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.outputs.contract import WriteReport
 from slackwater.pipeline import BatchProgress, RunMonitor

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.settings import Scope
-from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.manifest import StateKeeper
 from slackwater.engine.state.store import MemoryStore
 from slackwater.pipeline import RunSettings, load_pipeline
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint

@@ -51,7 +51,7 @@ def live_documents() -> Callable[[EnginePlan, Rows], list[bytes]]:
         evaluator = RowsEvaluator(stage.rows, stage.key, name=plan.views[0].name)
         versions = [_live(each, rows.get(each.alias, ())) for each in stage.rows.inputs]
         try:
-            return [document for _, _, document in evaluator.latest(versions, [b"\x91\x01"], [0])]
+            return [document for _, _, document in evaluator.latest(versions, [b"\x91\x01"], [0].__getitem__)]
         finally:
             evaluator.close()
 

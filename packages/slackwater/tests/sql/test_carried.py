@@ -4,7 +4,7 @@ import duckdb
 import pytest
 
 from slackwater.sql.catalog import carried
-from slackwater.sql.session import open_connection
+from slackwater.sql.limits import open_connection
 
 VALUES = [
     "true",

@@ -4,7 +4,6 @@ import json
 import pickle
 import resource
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 
 import msgspec
@@ -15,7 +14,7 @@ from slackwater.sql.errors import EvaluationError
 from slackwater.sql.limits import StatementLimits
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.planner.cutting import compile_pipeline
-from slackwater.sql.stage_evaluation import OPEN_LSN, RowsEvaluator, RowVersions
+from slackwater.sql.stage_evaluation import OPEN_LSN, ResultPoints, RowsEvaluator, RowVersions
 
 SQL = """SELECT TRANSACTIONALLY o.id, o.customer, o.line_count, o.total,
   list({'id': l.id, 'product': l.product, 'quantity': l.quantity, 'price': l.price} ORDER BY l.id)
@@ -26,12 +25,6 @@ CODES = "SELECT TRANSACTIONALLY o.id, o.status::INTEGER AS code FROM orders o"
 
 
 LiveDocuments = Callable[[EnginePlan, Mapping[str, Sequence[bytes]]], list[bytes]]
-
-
-@dataclass(frozen=True)
-class Points:
-    groups: Sequence[int]
-    lsns: Sequence[int]
 
 
 def line(line_id: int, product: str | None, quantity: int, price: str | None) -> bytes:
@@ -90,9 +83,9 @@ def keys(*values: int) -> list[bytes]:
 
 def test_points_see_the_versions_of_their_lsn(catalog: Catalog) -> None:
     rows = RowVersions([1, 1], [[5, 5], ["1", "2"]], [10, 20], [20, 30])
-    points = Points([1, 1, 1, 1, 1, 0], [9, 10, 19, 20, 30, 20])
+    points = ResultPoints([1, 1, 1, 1, 1, 0], [9, 10, 19, 20, 30, 20])
 
-    found = codes(catalog).at_points([rows], points, None, keys(4, 5))
+    found = codes(catalog).at_points([rows], points, keys(4, 5))
 
     assert sorted((point, json.loads(document)["code"]) for point, _, document in found) == [
         (1, 1),
@@ -103,16 +96,16 @@ def test_points_see_the_versions_of_their_lsn(catalog: Catalog) -> None:
 
 def test_an_evaluator_keeps_nothing_between_calls(catalog: Catalog) -> None:
     evaluator = codes(catalog)
-    evaluator.latest([RowVersions([0], [[1], ["7"]])], keys(1), [1])
+    evaluator.latest([RowVersions([0], [[1], ["7"]])], keys(1), [1].__getitem__)
 
-    assert list(evaluator.latest([RowVersions([], [[], []])], keys(1), [1])) == []
+    assert list(evaluator.latest([RowVersions([], [[], []])], keys(1), [1].__getitem__)) == []
 
 
 def test_a_runtime_error_names_view_and_key(catalog: Catalog) -> None:
     rows = RowVersions(range(5), [range(5), ["1", "2", "3", "no number", "5"]])
 
     with pytest.raises(EvaluationError) as raised:
-        codes(catalog).latest([rows], keys(*range(5)), [1] * 5)
+        codes(catalog).latest([rows], keys(*range(5)), ([1] * 5).__getitem__)
 
     error = raised.value
     assert (error.view, error.key) == ("codes", '{"id":3}')
@@ -124,7 +117,7 @@ def test_a_runtime_error_names_the_row_and_the_commit_of_its_key(catalog: Catalo
     rows = RowVersions(range(3), [range(3), ["1", "no number", "3"]])
 
     with pytest.raises(EvaluationError) as raised:
-        codes(catalog).latest([rows], keys(*range(3)), [0x10, 0x20, 0x30])
+        codes(catalog).latest([rows], keys(*range(3)), [0x10, 0x20, 0x30].__getitem__)
 
     assert raised.value.commit_lsn == 0x20
     assert raised.value.rows == ('inventory.orders o {"id":1,"status":"no number"}',)
@@ -146,7 +139,7 @@ def test_the_row_of_many_is_found_whatever_it_is_joined_with(catalog: Catalog) -
     ]
 
     with pytest.raises(EvaluationError) as raised:
-        evaluator.at_points(versions, Points([0, 1], [9, 9]), None, keys(0, 1))
+        evaluator.at_points(versions, ResultPoints([0, 1], [9, 9]), keys(0, 1))
 
     error = raised.value
     assert (error.key, error.commit_lsn) == ('{"id":1}', 5)
@@ -161,7 +154,7 @@ def test_the_search_for_a_row_ends_with_its_time(catalog: Catalog) -> None:
     rows = RowVersions(range(3), [range(3), ["1", "no number", "3"]])
 
     with pytest.raises(EvaluationError) as raised:
-        evaluator.latest([rows], keys(*range(3)), [1] * 3)
+        evaluator.latest([rows], keys(*range(3)), ([1] * 3).__getitem__)
 
     assert (raised.value.key, raised.value.rows) == ("", ())
 
@@ -181,14 +174,14 @@ def test_a_value_that_takes_too_much_memory_names_view_key_and_setting(catalog: 
     small, large = RowVersions([0, 1], [[5, 6]]), RowVersions([0, 1], [[5, 50_000_000]])
 
     with pytest.raises(EvaluationError, match=r"32 MiB of run\.statement_memory") as raised:
-        evaluator.latest([large], keys(5, 50_000_000), [1, 1])
+        evaluator.latest([large], keys(5, 50_000_000), [1, 1].__getitem__)
 
     error = raised.value
     assert (error.view, error.key, error.is_limit) == ("lengths", '{"id":50000000}', True)
     assert "raise the limit" in str(error)
     assert "TRY_CAST" not in str(error)
     assert resource.getrlimit(resource.RLIMIT_DATA) == soft
-    assert len(evaluator.latest([small], keys(5, 6), [1, 1])) == 2
+    assert len(evaluator.latest([small], keys(5, 6), [1, 1].__getitem__)) == 2
 
 
 def test_rows_that_make_too_many_python_objects_meet_the_same_limit(catalog: Catalog) -> None:
@@ -197,7 +190,7 @@ def test_rows_that_make_too_many_python_objects_meet_the_same_limit(catalog: Cat
     ids = range(100_000)
 
     with pytest.raises(EvaluationError, match=r"32 MiB of run\.statement_memory"):
-        evaluator.latest([RowVersions(ids, [ids])], keys(*ids), [1] * len(ids))
+        evaluator.latest([RowVersions(ids, [ids])], keys(*ids), ([1] * len(ids)).__getitem__)
 
 
 def test_a_statement_that_computes_for_too_long_is_interrupted(catalog: Catalog) -> None:
@@ -209,7 +202,7 @@ def test_a_statement_that_computes_for_too_long_is_interrupted(catalog: Catalog)
     with pytest.raises(
         EvaluationError, match=r"more than 0\.1 s of CPU time \(run\.statement_seconds\)"
     ) as raised:
-        evaluator.latest([RowVersions(ids, [ids])], keys(*ids), [1] * len(ids))
+        evaluator.latest([RowVersions(ids, [ids])], keys(*ids), ([1] * len(ids)).__getitem__)
 
     assert raised.value.is_limit
 
@@ -218,9 +211,9 @@ def test_a_runtime_error_at_an_lsn_names_the_key(catalog: Catalog) -> None:
     rows = RowVersions([0, 1, 1], [[1, 2, 2], ["1", "2", "x"]], [1, 1, 5], [OPEN_LSN, 5, OPEN_LSN])
     evaluator = codes(catalog)
 
-    assert len(evaluator.at_points([rows], Points([0, 1], [4, 4]), None, keys(1, 2))) == 2
+    assert len(evaluator.at_points([rows], ResultPoints([0, 1], [4, 4]), keys(1, 2))) == 2
     with pytest.raises(EvaluationError, match=r'for key \{"id":2\}'):
-        evaluator.at_points([rows], Points([0, 1], [5, 5]), None, keys(1, 2))
+        evaluator.at_points([rows], ResultPoints([0, 1], [5, 5]), keys(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -235,4 +228,4 @@ def test_rows_that_are_not_what_the_plan_says_are_refused(
     rows: RowVersions, message: str, catalog: Catalog
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        codes(catalog).latest([rows], keys(1), [1])
+        codes(catalog).latest([rows], keys(1), [1].__getitem__)

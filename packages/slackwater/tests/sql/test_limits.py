@@ -15,7 +15,7 @@ from slackwater.sql.limits import RunningStatements, Statement, StatementLimits,
 UNSTOPPABLE = """
 import logging
 from slackwater.sql.limits import StatementLimits, bounded
-from slackwater.sql.session import open_connection
+from slackwater.sql.limits import open_connection
 logging.basicConfig()
 connection = open_connection()
 def endless(value: int) -> int:
@@ -28,7 +28,7 @@ with bounded(connection, StatementLimits(cpu_seconds=0.1), "slow"):
 FORKED = """
 import os
 from slackwater.sql.limits import StatementLimits, bounded
-from slackwater.sql.session import open_connection
+from slackwater.sql.limits import open_connection
 with bounded(open_connection(), StatementLimits(), "before"):
     pass
 if os.fork():
@@ -48,7 +48,7 @@ import sys
 import threading
 atexit.register(lambda: print(threading.active_count(), "threads"))
 from slackwater.sql.limits import RunningStatements, StatementLimits, bounded
-from slackwater.sql.session import open_connection
+from slackwater.sql.limits import open_connection
 if sys.argv[1] == "watched":
     RunningStatements.end = lambda self: None
 connection = open_connection()

@@ -4,7 +4,7 @@ import duckdb
 import pytest
 
 from slackwater.sql.duckdb_sql import may_have_one_text, with_one_text
-from slackwater.sql.session import open_connection
+from slackwater.sql.limits import open_connection
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from slackwater.sql.limits import StatementLimits
-from slackwater.sql.session import open_connection, scratch_database
+from slackwater.sql.limits import StatementLimits, open_connection, scratch_database
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.manifest import State
+from slackwater.engine.state.manifest import State, StateKeeper
 from slackwater.outputs.contract import SinkStep
 from slackwater.protocol import SystemClock
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from slackwater.engine.accumulate.multiset import OrderedMultiset
 from slackwater.engine.evaluate import latest as latest_logic
+from slackwater.engine.evaluate.multiset import OrderedMultiset
 from slackwater.engine.local import LocalEngine
 from slackwater.engine.payloads import Outcome
 from slackwater.engine.state.entry import HASH_BYTES

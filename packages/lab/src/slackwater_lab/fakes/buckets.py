@@ -5,12 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from slackwater.engine.accumulate.groups import AccumulateEvaluation
-from slackwater.engine.evaluate.evaluators import ResultRows
-from slackwater.engine.evaluate.results import ResultPoints
+from slackwater.engine.evaluate.groups import AccumulateEvaluation
 from slackwater.engine.index import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.payloads import Outcome, Partial
 from slackwater.engine.state.entry import Change, Entry
+from slackwater.sql.stage_evaluation import ResultPoints, ResultRows
 
 T = TypeVar("T")
 
@@ -107,14 +106,6 @@ class _CountingContents:
         names = list(names)
         self._counter.reads += len(names)
         return self._contents.get_many(names)
-
-    def first(self, prefix: bytes) -> Entry | None:
-        self._counter.reads += 1
-        return self._contents.first(prefix)
-
-    def last(self, prefix: bytes) -> Entry | None:
-        self._counter.reads += 1
-        return self._contents.last(prefix)
 
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         entries = self._contents.group(prefix, limit)

@@ -22,11 +22,10 @@ from slackwater.cdc.connector import reading_properties, table_list, topic_prope
 from slackwater.cuts import FrontierState
 from slackwater.dev import ConnectMode, DevStack, DevStackSettings
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.documents import decode_documents, documents_by_view
-from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.payloads import PackedPayload, decode_documents, documents_by_view
 from slackwater.engine.settings import FormProof
-from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import LogUpdate, LogWrite
+from slackwater.engine.state.manifest import StateKeeper
 from slackwater.pipeline.batch_job import (
     KnownState,
     SourceTask,

@@ -50,14 +50,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater.engine.evaluate.evaluators import ResultRows
 from slackwater.pipeline.source.typed_rows import converter, value_out_of_range
 from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, ColumnType, TypeKind
 from slackwater.sql.limits import StatementLimits
 from slackwater.sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
 from slackwater.sql.row_codec import time_text, wire_text
-from slackwater.sql.stage_evaluation import OPEN_LSN, PointColumns, RowVersions, StepColumns, key_text
+from slackwater.sql.stage_evaluation import OPEN_LSN, ResultPoints, ResultRows, RowVersions, key_text
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
@@ -135,11 +134,7 @@ class _PythonEvaluator:
         """Does nothing, because there is nothing to release."""
 
     def at_points(
-        self,
-        versions: Sequence[RowVersions],
-        points: PointColumns,
-        steps: StepColumns | None,
-        keys: Sequence[bytes],
+        self, versions: Sequence[RowVersions], points: ResultPoints, keys: Sequence[bytes]
     ) -> ResultRows:
         """Returns ``(point, key as JSON, document)`` for each point that has a document.
 
@@ -159,15 +154,17 @@ class _PythonEvaluator:
         )
         return self._results(cases, keys)
 
-    def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
+    def latest(
+        self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsn_of: Callable[[int], int]
+    ) -> ResultRows:
         """Returns ``(number of the key, key as JSON, document)`` for each key with a document of these rows.
 
         Raises the same errors as :meth:`at_points`.
         """
         groups = self._groups(rows, len(keys))
         cases = (
-            (number, number, [[row for row, _, _ in of_input] for of_input in group], lsn)
-            for number, (group, lsn) in enumerate(zip(groups, lsns, strict=True))
+            (number, number, [[row for row, _, _ in of_input] for of_input in group], lsn_of(number))
+            for number, group in enumerate(groups)
         )
         return self._results(cases, keys)
 

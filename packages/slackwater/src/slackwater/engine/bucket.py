@@ -3,14 +3,18 @@
 Each batch reads and changes the state once, and may be repeated at any point.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Final, TypeVar
 
-from slackwater.engine.evaluate.evaluators import Evaluators
+from slackwater.engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
+from slackwater.engine.evaluate.groups import AccumulateEvaluation
+from slackwater.engine.evaluate.latest import LatestEvaluation
+from slackwater.engine.evaluate.points import route_of
+from slackwater.engine.evaluate.touched_keys import OWN_LSN
 from slackwater.engine.index import (
     BucketIndex,
     BucketRoute,
@@ -21,13 +25,12 @@ from slackwater.engine.index import (
 from slackwater.engine.moves import MovedRows
 from slackwater.engine.owners import KeyOwners, Owners, check_aggregate
 from slackwater.engine.pack.specification import packing_spec
-from slackwater.engine.payloads import Event, Outcome, PackedPayload, decode_events
-from slackwater.engine.settings import Scope, StageSettings
-from slackwater.engine.stages import GroupElsewhereError, StagesEvaluation
+from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, Outcome, PackedPayload, decode_events
+from slackwater.engine.settings import Evaluators, PartEvaluator, Scope, StageSettings, stage_name
 from slackwater.engine.state.entry import Change
 from slackwater.engine.state.log import BucketLog, LogWrite, log_write
 from slackwater.protocol import UnavailableError
-from slackwater.sql.plan import EnginePlan, StagePlan, fingerprint
+from slackwater.sql.plan import EnginePlan, Reads, RowsPart, StagePlan, fingerprint
 
 MAX_REPLAYED_BLOBS: Final = 256
 """The maximum number of blobs that are added to an outdated index; if more are missing, rebuilding it is
@@ -48,15 +51,7 @@ class BucketProcessor:
     def __init__(
         self, plan: EnginePlan, stage: StagePlan, settings: StageSettings, evaluators: Evaluators
     ) -> None:
-        """Prepares a stage.
-
-        Args:
-            plan: The pipeline's plan.
-            stage: A stage of the plan that keeps its own rows. The stages whose rows it also keeps run with
-                it.
-            settings: How the stages run. In scope `aggregate`, all rows of a key must come from one
-                partition.
-            evaluators: Create the evaluators of rows parts.
+        """Prepares a stage that keeps its own rows, and the stages whose rows it also keeps.
 
         Raises:
             ConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
@@ -68,33 +63,19 @@ class BucketProcessor:
             check_aggregate(plan)
             self._owners = KeyOwners(packing_spec(plan, settings.buckets))
         self._moved = MovedRows(stage)
-        self._evaluation = StagesEvaluation(plan, stage, settings, evaluators)
-
-    def process(
-        self, payloads: Iterable[tuple[int, bytes]], log: BucketLog, index: BucketIndex
-    ) -> tuple[Outcome, LogWrite | None]:
-        """Processes the payloads ``(sequence, payload)`` of a bucket in a batch.
-
-        The index is changed before the batch is committed. If the batch is lost, the next attempt finds a
-        token that is not in the log, and rebuilds the index. A batch may therefore be repeated at any point.
-
-        Args:
-            payloads: The payloads, in any order.
-            log: The bucket's log before the batch.
-            index: The bucket's index, with any contents.
-
-        Returns:
-            The outcome of the payloads, and the change of the log; None if it does not change.
-
-        Raises:
-            SlackwaterError: See its tree.
-            EvaluationError: The view's SQL fails on the rows of a key.
-        """
-        return self._process(_decoded(log.bucket, payloads), log, index)
+        self._stages = [
+            _StageEvaluation(plan, each, settings, evaluators, sharer)
+            for sharer, each in enumerate(plan.kept_with(stage.number))
+        ]
 
     def _process(
         self, decoded: Sequence[tuple[int, list[Event]]], log: BucketLog, index: BucketIndex
     ) -> tuple[Outcome, LogWrite | None]:
+        """Returns the outcome of the payloads of a bucket, and the change of its log, if it changes.
+
+        The index is changed before the batch is committed. If the batch is lost, the next attempt finds a
+        token that is not in the log, and rebuilds the index. A batch may therefore be repeated at any point.
+        """
         owners = None if self._owners is None else self._owners.find(decoded)
         events = events_in_commit_order(decoded)
 
@@ -112,14 +93,10 @@ class BucketProcessor:
         *,
         has_moves: bool = False,
     ) -> tuple[list[PackedPayload], list[LogWrite]]:
-        """Processes buckets like :meth:`process`, but evaluates several small ones together.
+        """Processes the payloads ``(sequence, payload)`` of buckets, several small ones together.
 
-        Args:
-            payloads: All payloads of the batch, by bucket.
-            find_log: Returns the log of a bucket before the batch.
-            find_index: Returns the index of a bucket, with any contents.
-            has_moves: Whether rows may lack values that they had under other primary keys. All buckets of the
-                batch must be here.
+        With `has_moves`, rows may lack values that they had under other primary keys; all buckets of the
+        batch must then be here.
 
         Returns:
             What the buckets send, and the changes of their logs.
@@ -152,7 +129,7 @@ class BucketProcessor:
     @property
     def _may_be_together(self) -> bool:
         """Whether the key of every entry determines its bucket."""
-        return self._owners is None and self._evaluation.may_be_together
+        return self._owners is None and all(stage.may_be_together for stage in self._stages)
 
     def _process_together(
         self,
@@ -179,7 +156,7 @@ class BucketProcessor:
             if any(contents.token != logs[bucket].head.token for bucket, contents in by_bucket.items()):
                 return None
             try:
-                outcome = self._evaluation(events, TogetherContents(by_bucket, route), keys)
+                outcome = self._evaluated(events, TogetherContents(by_bucket, route), keys)
             except GroupElsewhereError:
                 return None
         of_buckets: dict[int, tuple[list[Change], list[int]]] = {}
@@ -197,10 +174,23 @@ class BucketProcessor:
 
     def _outcome(self, events: Sequence[Event], owners: Owners | None, contents: Contents) -> Outcome:
         if self._owners is None or owners is None:
-            return self._evaluation(events, contents)
+            return self._evaluated(events, contents)
         self._owners.check(owners, contents)
-        outcome = self._evaluation(events, contents)
+        outcome = self._evaluated(events, contents)
         self._owners.conclude(owners, contents, outcome)
+        return outcome
+
+    def _evaluated(
+        self, events: Sequence[Event], contents: Contents, keys: Collection[bytes] | None = None
+    ) -> Outcome:
+        """Returns the outcome of events that are sorted by commit LSN; reads `contents` and changes nothing.
+
+        Events of several buckets are evaluated together, given their stage `keys`.
+        """
+        outcome = Outcome(self._buckets)
+        for stage in self._stages:
+            with outcome.changed_once():
+                stage(events, contents, outcome, keys)
         return outcome
 
 
@@ -266,11 +256,7 @@ def update_current(log: BucketLog, index: BucketIndex, work: Callable[[IndexTran
     """Runs `work` once the index has the contents of the log, whatever it contained before, and commits.
 
     The missing blobs are added to an index that is behind. An index without a token of the log is rebuilt.
-
-    Args:
-        log: The bucket's log.
-        index: The bucket's index.
-        work: May be run several times, as :meth:`BucketIndex.update` describes.
+    `work` may be run several times, as :meth:`BucketIndex.update` describes.
 
     Raises:
         StateError: A blob is damaged or missing.
@@ -332,3 +318,84 @@ def _rebuild(log: BucketLog, contents: IndexTransaction) -> None:
     for changes in log.changes():
         contents.apply(changes)
     contents.set_token(token)
+
+
+class GroupElsewhereError(Exception):
+    """A group may be in another bucket than its key indicates, so buckets must be evaluated one by one."""
+
+
+class _StageEvaluation:
+    """Evaluates one stage. Use it from one thread."""
+
+    def __init__(
+        self, plan: EnginePlan, stage: StagePlan, settings: StageSettings, evaluators: Evaluators, sharer: int
+    ) -> None:
+        self._settings = settings
+        self.may_be_together = (
+            stage.rows is None or stage.accumulate is None or stage.accumulate.has_stage_key
+        )
+        self._rows: CommitEvaluation | LatestEvaluation | LoneRowEvaluation | None = None
+        if stage.rows is not None:
+            evaluator = evaluators.rows(plan, stage, settings.limits)
+            self._rows = _rows_evaluation(
+                stage, stage.rows, evaluator, sharer, every_commit=settings.every_commit
+            )
+        self._accumulators: AccumulateEvaluation | None = None
+        if stage.accumulate is not None:
+            self._route = route_of(stage.accumulate.output, stage.number)
+            self._accumulators = AccumulateEvaluation(
+                stage.accumulate,
+                name=stage_name(plan, stage),
+                every_commit=settings.every_commit,
+                limits=settings.limits,
+                sharer=sharer,
+            )
+
+    def __call__(
+        self, events: Sequence[Event], contents: Contents, outcome: Outcome, keys: Collection[bytes] | None
+    ) -> None:
+        if events:
+            self._change_rows(events, contents, outcome)
+        if keys is not None and any(group not in keys for _, _, group, _ in outcome.partials):
+            raise GroupElsewhereError
+        self._change_groups(events, contents, outcome)
+
+    def _change_rows(self, events: Sequence[Event], contents: Contents, outcome: Outcome) -> None:
+        if self._rows is None:
+            for at, number, key, _, rest, _ in events:
+                outcome.partials.append((at, number, key, rest if isinstance(rest, bytes) else b""))
+        elif self._settings.every_commit:
+            self._rows(events, contents, outcome, None)
+        else:
+            is_aligned = self._settings.scope is Scope.STRICT
+            self._rows(events, contents, outcome, events[-1][0] if is_aligned else OWN_LSN)
+
+    def _change_groups(self, events: Sequence[Event], contents: Contents, outcome: Outcome) -> None:
+        """Adds the partials of this bucket to its groups, and emits the differences."""
+        if self._accumulators is None:
+            return
+        if self._rows is not None:
+            touches = [event for event in events if event[1] == TOUCH_INPUT]
+            outcome.partials += [(event[0], TOUCH_INPUT, EMPTY_KEY, b"") for event in touches]
+        if not outcome.partials:
+            return
+        for points, rows in self._accumulators(outcome.partials, contents, outcome):
+            self._route(points, rows, outcome)
+
+
+def _rows_evaluation(
+    stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, sharer: int, *, every_commit: bool
+) -> CommitEvaluation | LatestEvaluation | LoneRowEvaluation:
+    """Chooses how a rows part is evaluated."""
+    if not every_commit and _is_read_whole(rows):
+        return LatestEvaluation(stage, rows, evaluator, sharer)
+    return (LoneRowEvaluation if has_lone_rows(rows) else CommitEvaluation)(stage, rows, evaluator)
+
+
+def _is_read_whole(rows: RowsPart) -> bool:
+    """Returns whether touched keys are read completely, so that the state before need not be evaluated."""
+    if rows.latest_statement is None:
+        return False
+    if all(mode is Reads.GROUP for mode in rows.reads):
+        return True
+    return all(set(each.table.primary_key) <= set(each.key) for each in rows.inputs)

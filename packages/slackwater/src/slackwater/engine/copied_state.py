@@ -22,14 +22,12 @@ from slackwater.engine.index import Contents
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingInput, PackingSpec
 from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload
-from slackwater.engine.state.contents import read_contents
 from slackwater.engine.state.entry import group_width, input_tag
-from slackwater.engine.state.inspection import find_state
+from slackwater.engine.state.inspection import find_state, read_contents
 from slackwater.engine.state.log import BlobSource, BucketLog, LogHead
 from slackwater.engine.state.manifest import history, segment_name, segment_path
 from slackwater.engine.state.store import StateStore, missing_file
 from slackwater.protocol import ConfigError, StateError
-from slackwater.sql.catalog import Column
 from slackwater.sql.row_codec import RowCodec, WireRow
 
 FIRST_BATCH: Final = 0
@@ -63,11 +61,7 @@ class TableCopy:
 
 
 def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
-    """Finds for each input of a pipeline an input of another one that keeps all of its rows and columns.
-
-    Args:
-        old: The specification of the pipeline that has a state.
-        new: The specification of the pipeline that is to begin.
+    """Finds for each input of a new pipeline an input of an old one that keeps all of its rows and columns.
 
     Raises:
         ConfigError: Some rows or columns are not kept; the message lists all of them.
@@ -115,13 +109,10 @@ def _missing_parts(kept: PackingInput, wanted: PackingInput) -> list[str]:
             lacks.append(f"column {column.name} is kept as {there.type}, not as {column.type}")
         elif there.nullable and not column.nullable:
             lacks.append(f"column {column.name} could be NULL")
-    left_out = () if kept.keeps_null_keys else _nullable(kept.table.columns, kept.key)
+    nullable = [c.name for c in kept.table.columns if c.nullable and c.name in kept.key]
+    left_out = () if kept.keeps_null_keys else nullable
     needed = [name for name in left_out if wanted.keeps_null_keys or name not in wanted.key]
     return lacks + [f"rows whose {name} is NULL are not kept" for name in needed]
-
-
-def _nullable(columns: Iterable[Column], names: Collection[str]) -> list[str]:
-    return [column.name for column in columns if column.nullable and column.name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +136,8 @@ def copy_state(
     """Copies the newest state of a pipeline that is certainly committed, while the pipeline may be running.
 
     The copies have the names of files of the first batch. They are therefore removed when that batch of the
-    new pipeline is committed. The copy may be repeated.
-
-    Args:
-        source: The store of the other pipeline's checkpoint; nothing is changed there.
-        target: The store of the new pipeline's checkpoint.
-        stages: The stages whose state is wanted.
-        fingerprint: The fingerprint of the other pipeline's stages.
-        is_wanted: Called between files; if it returns False, the function returns None.
+    new pipeline is committed. The copy may be repeated. The fingerprint is that of the other pipeline's
+    stages. If `is_wanted`, which is called between files, returns False, the function returns None.
 
     Raises:
         StateError: There is no state, it belongs to other stages, or a file is missing or damaged.
@@ -238,11 +223,6 @@ def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[
 
     Reads the buckets one after the other, each through an index in a temporary folder. The memory needed is
     that of the compressed payloads of one bucket.
-
-    Args:
-        task: The task.
-        spec: The specification of the new pipeline.
-        blobs: Reads the copied files.
 
     Raises:
         StateError: A copied file is damaged or missing.

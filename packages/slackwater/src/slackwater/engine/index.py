@@ -29,12 +29,6 @@ class Contents(Protocol):
     def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         """Returns the values of those of the entries that exist, by name."""
 
-    def first(self, prefix: bytes) -> Entry | None:
-        """Returns the entry with the smallest name that starts with `prefix`, which must not be empty."""
-
-    def last(self, prefix: bytes) -> Entry | None:
-        """Returns the entry with the largest name that starts with `prefix`, which must not be empty."""
-
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         """Returns the entries whose names start with `prefix`, ascending; at most `limit` of them."""
 
@@ -86,11 +80,7 @@ class BucketIndex(Protocol):
         """Replaces all contents by the result of these changes, in limited memory and not atomically.
 
         During this time, this process and others may find the index as it was before, without contents, or as
-        it is afterwards.
-
-        Args:
-            batches: The changes in order; read once.
-            token: The token of the state that the contents belong to.
+        it is afterwards. The changes are in order, and read once.
 
         Raises:
             UnavailableError: The index cannot be written.
@@ -100,9 +90,7 @@ class BucketIndex(Protocol):
 class BucketRoute:
     """Finds the bucket of an entry by its name.
 
-    Args:
-        buckets: The number of buckets of the stage.
-        keys: All keys of the stage whose entries are requested, because a name does not contain a long key.
+    The keys are all whose entries are requested, because a name does not contain a long key.
     """
 
     def __init__(self, buckets: int, keys: Iterable[bytes]) -> None:
@@ -116,12 +104,7 @@ class BucketRoute:
 
 
 class TogetherContents:
-    """Implements :class:`~slackwater.engine.index.Contents`.
-
-    Args:
-        by_bucket: The contents of the buckets.
-        route: Finds the buckets of all keys that are requested.
-    """
+    """Implements :class:`Contents` for several buckets."""
 
     def __init__(self, by_bucket: Mapping[int, Contents], route: BucketRoute) -> None:
         self._by_bucket = by_bucket
@@ -145,14 +128,6 @@ class TogetherContents:
         for bucket, of_bucket in wanted.items():
             found |= self._by_bucket[bucket].get_many(of_bucket)
         return found
-
-    def first(self, prefix: bytes) -> Entry | None:
-        """See :class:`Contents`."""
-        return self._of(prefix).first(prefix)
-
-    def last(self, prefix: bytes) -> Entry | None:
-        """See :class:`Contents`."""
-        return self._of(prefix).last(prefix)
 
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         """See :class:`Contents`."""

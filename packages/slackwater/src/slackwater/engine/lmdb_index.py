@@ -238,14 +238,15 @@ class _LmdbTransaction:
     def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         return dict(self._cursor.getmulti(sorted(names)))
 
-    def first(self, prefix: bytes) -> Entry | None:
-        return next(self._within(prefix, self._cursor, descending=False), None)
-
-    def last(self, prefix: bytes) -> Entry | None:
-        return next(self._within(prefix, self._cursor, descending=True), None)
-
     def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
-        return self._within(prefix, self._transaction.cursor(), descending=descending)
+        cursor = self._transaction.cursor()
+        found = _go_to_last(cursor, prefix) if descending else cursor.set_range(prefix)
+        if not found:
+            return
+        for entry in cursor.iterprev() if descending else cursor.iternext():
+            if not entry[0].startswith(prefix):
+                return
+            yield entry
 
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         found: list[Entry] = []
@@ -272,15 +273,6 @@ class _LmdbTransaction:
         for name, value in last.items():
             if value is None:
                 self._transaction.delete(name)
-
-    def _within(self, prefix: bytes, cursor: Any, *, descending: bool) -> Iterator[Entry]:
-        found = _go_to_last(cursor, prefix) if descending else cursor.set_range(prefix)
-        if not found:
-            return
-        for entry in cursor.iterprev() if descending else cursor.iternext():
-            if not entry[0].startswith(prefix):
-                return
-            yield entry
 
     def clear(self) -> None:
         self._transaction.drop(self._database(), delete=False)

@@ -9,18 +9,15 @@ from itertools import chain, islice, takewhile
 from typing import TypeVar
 
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.documents import decode_documents, documents_by_view, settled
-from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater.engine.index import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.owners import sequence_in_group
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import packing_spec
-from slackwater.engine.payloads import Document, PackedPayload
-from slackwater.engine.settings import Scope, StageSettings
+from slackwater.engine.payloads import Document, PackedPayload, decode_documents, documents_by_view, settled
+from slackwater.engine.settings import Evaluators, Scope, StageSettings
 from slackwater.engine.state.entry import Change, Entry
-from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.manifest import SegmentReader, State
+from slackwater.engine.state.manifest import SegmentReader, State, StateKeeper
 from slackwater.engine.state.store import MemoryStore
 from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.sql.plan import EnginePlan
@@ -81,14 +78,6 @@ class MemoryTransaction:
     def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         """Returns the entries that exist."""
         return {name: self.contents[name] for name in names if name in self.contents}
-
-    def first(self, prefix: bytes) -> Entry | None:
-        """Returns the entry with the smallest name."""
-        return next(self.scan(prefix), None)
-
-    def last(self, prefix: bytes) -> Entry | None:
-        """Returns the entry with the largest name."""
-        return next(self.scan(prefix, descending=True), None)
 
     def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
         """Yields entries in the order of their names."""
@@ -151,13 +140,8 @@ class LocalEngine:
     ) -> None:
         """Creates an engine without any rows.
 
-        Args:
-            plan: The compiled pipeline.
-            make_index: Creates an empty index.
-            buckets: The number of buckets of each stage.
-            every_commit: Emit documents after each commit that changes them, not only after each batch.
-            scope: The scope of the pipeline; for `aggregate`, see :meth:`run_partitions`.
-            evaluators: Create the evaluators of rows parts; None for DuckDB.
+        Documents are emitted after each batch, or after each commit that changes them. For scope `aggregate`,
+        see :meth:`run_partitions`. Without evaluators, DuckDB evaluates.
         """
         self.spec = packing_spec(plan, buckets)
         self._plan = plan
@@ -195,13 +179,9 @@ class LocalEngine:
     ) -> dict[int, list[Document]]:
         """Processes a batch of whole commits.
 
-        Args:
-            changes: The changes as a connector writes them.
-            tasks: The number of source tasks that pack them.
-            first_lsn: The LSN of the batch's first commit, if it changes nothing that the pipeline reads.
-
-        Returns:
-            The documents of each view in commit order, as a sink publishes them.
+        The changes are as a connector writes them; so many tasks pack them. `first_lsn` is the LSN of the
+        first commit, if it changes nothing that the pipeline reads. The documents of each view are in commit
+        order, as a sink publishes them.
         """
         known = [change for change in changes if change[0] in self.spec.tables]
         lsn = min((change[2] for change in changes), default=0) if first_lsn is None else first_lsn

@@ -43,11 +43,7 @@ Owners = Mapping[bytes, KeyOwner]
 
 
 class KeyOwners:
-    """Finds the owners of keys, stores them in the state, and compares them.
-
-    Args:
-        spec: The specification with which the events were packed.
-    """
+    """Finds the owners of keys, stores them in the state, and compares them."""
 
     def __init__(self, spec: PackingSpec) -> None:
         self._spec = spec
@@ -55,8 +51,7 @@ class KeyOwners:
     def find(self, payloads: Iterable[tuple[int, Sequence[Event]]]) -> Owners:
         """Returns the owner of each key in a batch.
 
-        Args:
-            payloads: The payloads by :func:`sequence_in_group`.
+        The sequences of payloads are those of :func:`sequence_in_group`.
 
         Raises:
             InputError: A key has rows in two partitions, or a table was truncated.

@@ -1,19 +1,25 @@
 """The payloads that source, stages and sink exchange in a batch, and the outcome from which they are packed.
 
-Payloads contain events or documents, and are addressed to a bucket.
+Payloads contain events or documents. They are exchanged as rows ``(stage, bucket, sequence, payload)``. The
+stages -1, -2, ... are the documents of views 0, 1, ...: such a payload is ``zstd(msgpack([(commit LSN, key,
+document or nil), ...]))``.
 """
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 import msgspec
 import zstandard
 
 from slackwater.engine.state.entry import Change
-from slackwater.protocol import StateError
+from slackwater.protocol import BatchHeader, StateError
 
 TOUCH_INPUT: Final = -2
 """The input of an event without a row, which states that the group of no columns exists from its LSN on."""
@@ -126,11 +132,6 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
         ) from error
 
 
-def document_payloads(documents: Iterable[Document]) -> Iterator[bytes]:
-    """Yields the documents in their order, packed into payloads of limited size."""
-    return _payloads(documents)
-
-
 def with_documents(payload: bytes, change: Callable[[Document], Document]) -> bytes:
     """Returns a payload of documents with each of them changed.
 
@@ -141,7 +142,8 @@ def with_documents(payload: bytes, change: Callable[[Document], Document]) -> by
     return _zstd.compress(_ENCODER.encode([change(document) for document in documents]))
 
 
-def _payloads(items: Iterable[Document] | Iterable[Event]) -> Iterator[bytes]:
+def pack_items(items: Iterable[Document] | Iterable[Event]) -> Iterator[bytes]:
+    """Yields documents or events in their order, packed into payloads of limited size."""
     compress = _zstd.compress
     buffer, count = bytearray(), 0
     for item in items:
@@ -165,11 +167,6 @@ class Outcome:
     """
 
     def __init__(self, buckets: int) -> None:
-        """Creates an empty outcome.
-
-        Args:
-            buckets: The number of buckets of every stage of the pipeline.
-        """
         self.changes: list[Change] = []
         self.growths: list[int] = []
         self.documents: dict[int, list[Document]] = {}
@@ -215,16 +212,147 @@ class Outcome:
         return self.documents.setdefault(number, [])
 
     def payloads(self, stage: int, bucket: int) -> Iterator[PackedPayload]:
-        """Yields everything that leaves the bucket, packed. It is a pure function of what was added.
-
-        Args:
-            stage: The number of the sending stage.
-            bucket: The sending bucket.
-        """
+        """Yields all that leaves a bucket of a stage, packed. It is a pure function of what was added."""
         sequence = sequence_from(stage, bucket)
         for target in sorted(self._events):
-            for payload in _payloads(self._events[target]):
+            for payload in pack_items(self._events[target]):
                 yield (*target, sequence, payload)
         for view in sorted(self.documents):
-            for part, payload in enumerate(document_payloads(self.documents[view])):
+            for part, payload in enumerate(pack_items(self.documents[view])):
                 yield documents_stage(view), bucket, part, payload
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBatch:
+    """Everything that one batch changes in the views of a pipeline."""
+
+    batch_id: int
+    """The number of the batch. The batches of a pipeline are numbered from 0 without gaps."""
+    header: BatchHeader
+    payloads: Mapping[int, tuple[bytes, ...]]
+    """The packed documents by the number of the view, with one payload per bucket or part of a bucket."""
+    state: str
+    """The name of the manifest of the state, which becomes valid when the documents become visible."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the documents, packed but not compressed.
+
+        Raises:
+            StateError: A payload is not what a stage writes.
+        """
+        try:
+            return sum(
+                max(0, zstandard.frame_content_size(payload))
+                for payloads in self.payloads.values()
+                for payload in payloads
+            )
+        except zstandard.ZstdError as error:
+            raise malformed_batch(self.batch_id, f"unreadable payload: {error}") from error
+
+    def chunks(self, view: int) -> Iterator[list[Document]]:
+        """Yields a view's documents payload by payload, in no particular order.
+
+        Raises:
+            StateError: A payload is not what a stage writes.
+        """
+        return decode_documents(self.batch_id, self.payloads.get(view, ()))
+
+    def settled(self, view: int, *, every_commit: bool) -> Iterator[list[Document]]:
+        """Yields a view's documents as :func:`without_moved` leaves them, payload by payload."""
+        return without_moved(partial(self.chunks, view), every_commit=every_commit)
+
+
+def without_moved(
+    chunks: Callable[[], Iterable[list[Document]]], *, every_commit: bool
+) -> Iterator[list[Document]]:
+    """Yields the documents of a view without the deletes of keys that moved from one bucket to another.
+
+    For such a key, one bucket sends a delete and the other sends a document; the document counts. `chunks`
+    returns all documents of a batch, and is called several times. They are those of each commit, or of the
+    batch as a whole.
+    """
+    gone = {_state(d, every_commit) for chunk in chunks() for d in chunk if d[2] is None}
+    moved: set[tuple[int, bytes]] = set()
+    if gone:
+        there = (_state(d, every_commit) for chunk in chunks() for d in chunk if d[2] is not None)
+        moved = gone.intersection(there)
+    if not moved:
+        return iter(chunks())
+    return (
+        [d for d in chunk if d[2] is not None or _state(d, every_commit) not in moved] for chunk in chunks()
+    )
+
+
+def moved_before(chunks: Callable[[], Iterable[list[Document]]]) -> dict[tuple[int, bytes], bytes]:
+    """Returns the earlier documents of keys that moved between buckets, by commit LSN and key.
+
+    For such a key, one bucket sends a change to nothing, and the other one a change from nothing. `chunks`
+    returns all documents of a batch, as changes, and is called twice.
+
+    Raises:
+        msgspec.MsgspecError: A document is not a change.
+    """
+    gone = {}
+    for lsn, key, change in chain.from_iterable(chunks()):
+        before, after = unpack_change(change or b"")
+        if before is not None and after is None:
+            gone[lsn, key] = before
+    if not gone:
+        return gone
+    changes = chain.from_iterable(chunks())
+    come = {
+        (lsn, key)
+        for lsn, key, change in changes
+        if (lsn, key) in gone and unpack_change(change or b"")[1] is not None
+    }
+    return {state: gone[state] for state in come}
+
+
+def settled(documents: list[Document], *, every_commit: bool) -> list[Document]:
+    """Returns the documents of a view in commit order, as :func:`without_moved` leaves them."""
+    return in_commit_order(without_moved(lambda: [documents], every_commit=every_commit))
+
+
+def in_commit_order(chunks: Iterable[list[Document]]) -> list[Document]:
+    """Returns all documents, ascending by commit LSN."""
+    return sorted(chain.from_iterable(chunks), key=itemgetter(0))
+
+
+def _state(document: Document, every_commit: bool) -> tuple[int, bytes]:
+    """Returns the moment and the key, for which there can be only one document."""
+    return document[0] if every_commit else 0, document[1]
+
+
+def malformed_batch(batch_id: int, reason: str) -> StateError:
+    """Returns the error for a batch that cannot be written as it was passed."""
+    return StateError(
+        f"batch {batch_id} cannot be written: {reason}; source, stage and sink must have the same version"
+    )
+
+
+def documents_by_view(batch_id: int, rows: Iterable[PackedPayload]) -> dict[int, tuple[bytes, ...]]:
+    """Returns the packed documents in what the stages have sent, by the number of the view.
+
+    Raises:
+        StateError: Some of the payloads contain events for a stage.
+    """
+    documents: dict[int, list[bytes]] = {}
+    for stage, _, _, payload in rows:
+        if stage >= 0:
+            raise malformed_batch(batch_id, f"the sink received events for stage {stage}")
+        documents.setdefault(-stage - 1, []).append(payload)
+    return {view: tuple(packed) for view, packed in documents.items()}
+
+
+def decode_documents(batch_id: int, payloads: Iterable[bytes]) -> Iterator[list[Document]]:
+    """Yields the documents, payload by payload.
+
+    Raises:
+        StateError: A payload was not written by a stage.
+    """
+    for payload in payloads:
+        try:
+            yield _DOCUMENTS.decode(_zstd.decompress(payload))
+        except (msgspec.MsgspecError, zstandard.ZstdError) as error:
+            raise malformed_batch(batch_id, f"unreadable payload: {error}") from error

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from slackwater.engine.bucket import BucketProcessor
-from slackwater.engine.evaluate.evaluators import Evaluators, SqlEvaluators
 from slackwater.engine.index import BucketIndex
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.payloads import PackedPayload
-from slackwater.engine.settings import Scope, StageSettings
+from slackwater.engine.settings import Evaluators, Scope, SqlEvaluators, StageSettings
 from slackwater.engine.state.log import BlobSource, BucketLog, LogWrite
 from slackwater.engine.state.manifest import State
 from slackwater.sql.plan import EnginePlan
@@ -37,11 +36,6 @@ class TaskResult:
 
 class PipelineTask:
     """Runs stages of a pipeline. Use it from one thread, for many batches: DuckDB keeps its plans.
-
-    Args:
-        plan: The pipeline's plan.
-        settings: How the stages run.
-        evaluators: Create the evaluators of rows parts; None for DuckDB.
 
     Raises:
         ConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
@@ -70,16 +64,9 @@ class PipelineTask:
         """Processes all payloads for the stages, and those that the stages send to each other.
 
         Apart from the indexes it is pure: the same payloads and state give the same rows and changes of
-        contents.
-
-        Args:
-            payloads: All payloads of the batch for the buckets concerned, in any order.
-            state: The state before the batch.
-            blobs: Reads the blobs of the state.
-            find_index: Returns indexes.
-            stages: The numbers of the stages; None for all.
-            has_moves: Whether rows may lack values that they had under other primary keys. The payloads must
-                then be those of the whole batch.
+        contents. The payloads are all of the batch for the buckets concerned, in any order. With `has_moves`,
+        rows may lack values that they had under other primary keys; the payloads must then be those of the
+        whole batch.
 
         Raises:
             SlackwaterError: See its tree.

@@ -10,8 +10,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from slackwater.engine.documents import DocumentBatch, in_commit_order, malformed_batch
-from slackwater.engine.payloads import Document
+from slackwater.engine.payloads import Document, DocumentBatch, in_commit_order, malformed_batch
 from slackwater.engine.settings import Scope
 from slackwater.outputs.contract import Emit
 from slackwater.protocol import BatchHeader, ProgressRecord, StateError, format_position

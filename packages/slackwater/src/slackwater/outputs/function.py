@@ -11,8 +11,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Final
 
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document
+from slackwater.engine.payloads import Document, DocumentBatch
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.store import StateStore
 from slackwater.outputs.batch import BatchCommits

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple, TypeVar
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.retry import Retry
 from slackwater.outputs.batch import check_owner, is_covered, progress_after
 from slackwater.outputs.contract import SinkProbe, SinkSettings, SinkStep, WriteReport

@@ -26,7 +26,6 @@ from pyspark import SparkContext
 from slackwater.cdc.batch import BatchTask, PlannedBatch, in_one_task
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.copied_state import CopyTask, pack_rows
-from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater.engine.lmdb_index import (
     LmdbIndex,
@@ -37,7 +36,7 @@ from slackwater.engine.lmdb_index import (
 )
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.payloads import PackedPayload, documents_stage, with_documents
-from slackwater.engine.settings import StageSettings
+from slackwater.engine.settings import Evaluators, StageSettings
 from slackwater.engine.state.log import LogUpdate, LogWrite, place_writes
 from slackwater.engine.state.manifest import (
     SegmentReader,

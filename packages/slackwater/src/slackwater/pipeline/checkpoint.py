@@ -144,8 +144,7 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Removes what a pipeline has written here; other files stay. It can be repeated after a kill."""
-        from slackwater.engine.state.keeper import PUBLISHED
-        from slackwater.engine.state.manifest import MANIFESTS, SEGMENTS
+        from slackwater.engine.state.manifest import MANIFESTS, PUBLISHED, SEGMENTS
         from slackwater.outputs.function import PROGRESS_FILE
 
         for folder in (MANIFESTS, SEGMENTS, DRAFTS):

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slackwater.cdc.captured import shared_topics
-from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.owners import check_aggregate
-from slackwater.engine.settings import Scope, StageSettings
+from slackwater.engine.settings import Evaluators, Scope, StageSettings
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
 from slackwater.pipeline.checkpoint import STATE_VERSION, Fingerprint
 from slackwater.protocol import ConfigError, SourceTopics
@@ -97,7 +96,7 @@ class PipelineSql:
     def stage_uses(self, published: Collection[str], scope: Scope) -> dict[int, int]:
         """Returns for each stage the number of stages that there would be instead if none were shared."""
         plan = self.plan_separately(published, scope)
-        return stage_uses(plan, [text for _, text in self.views])[1]
+        return stage_uses(plan, [text for _, text in self.views])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

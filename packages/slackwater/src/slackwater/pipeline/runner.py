@@ -18,10 +18,9 @@ from slackwater.cdc.batch import PlannedBatch
 from slackwater.cdc.connector import unknown_properties
 from slackwater.cuts import LeaseLog
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.documents import DocumentBatch, documents_by_view
+from slackwater.engine.payloads import DocumentBatch, documents_by_view
 from slackwater.engine.settings import FormProof, Scope, default_buckets
-from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.manifest import WrittenManifest, history
+from slackwater.engine.state.manifest import StateKeeper, WrittenManifest, history
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.contract import REQUEST_TIMEOUT, SinkProbe
 from slackwater.outputs.sink import Sink, Waiting

@@ -105,12 +105,9 @@ class ColumnType:
     """A type, with everything that is needed to transport its values.
 
     Attributes:
-        kind: The family.
         name: The type's canonical name in its database, or in DuckDB for values between stages.
         precision: Digits of a numeric, or fractional digits of seconds; None if not given.
         scale: Digits after the point of a numeric.
-        element: Type of an array's elements.
-        reason: Why the type is unsupported.
         hint: For an unsupported type: the types that are supported.
         is_one_text: Whether values that are equal in the database have the same text.
         may_be_unavailable: Whether updates that do not change the value may omit it.
@@ -332,8 +329,6 @@ class Column:
 
     Attributes:
         name: Its name as in the database (unquoted names are lower case).
-        type: Its type.
-        nullable: Whether it may hold NULL.
         has_default: Whether it has a DEFAULT, which a connector may write for NULL or an unknown value.
     """
 
@@ -348,8 +343,6 @@ class Table:
     """A declared table.
 
     Attributes:
-        schema: Name of its schema.
-        name: Its name.
         columns: Its columns in declaration order.
         primary_key: Names of its primary key's columns in key order; empty if it has none.
         replica_identity_full: Whether updates and deletes contain the whole old row.
@@ -396,10 +389,6 @@ class Catalog:
         """Returns the tables that this name in a view can refer to.
 
         Case is ignored, as in DuckDB, unless there are tables of exactly this name.
-
-        Args:
-            schema: Schema as written in the view; empty if none was written.
-            name: Table name as written.
         """
         named = self._by_name.get(name.lower(), [])
         found = [table for table in named if not schema or table.schema.lower() == schema.lower()]

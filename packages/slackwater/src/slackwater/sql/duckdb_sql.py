@@ -22,6 +22,7 @@ Documents contain values as JSON, exactly:
 Where rows are matched by the texts of values, equal values need equal texts: `with_one_text`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -123,15 +124,27 @@ def _positive(sql: str, column_type: DuckDBPyType, depth: int) -> str:
         return sql
     if type_kind(column_type) in _FLOATS:
         return f"CASE WHEN isnan({sql}) THEN 'nan' ELSE ({sql}) + 0.0 END"
+    return _with_parts(sql, column_type, depth, _positive, null=f"({sql})")
+
+
+def _with_parts(
+    sql: str,
+    column_type: DuckDBPyType,
+    depth: int,
+    part: Callable[[str, DuckDBPyType, int], str],
+    *,
+    null: str,
+) -> str:
+    """Returns SQL for a list or struct with each of its parts replaced; `null` is NULL if the whole is."""
     children = type_children(column_type)
     if type_kind(column_type) in _LISTS:
         element = f"e{depth}"
-        return f"list_transform({sql}, lambda {element}: {_positive(element, children[0][1], depth + 1)})"
+        return f"list_transform({sql}, lambda {element}: {part(element, children[0][1], depth + 1)})"
     fields = ", ".join(
-        f"{literal(name)}: {_positive(f'struct_extract({sql}, {literal(name)})', child, depth)}"
+        f"{literal(name)}: {part(f'struct_extract({sql}, {literal(name)})', child, depth)}"
         for name, child in children
     )
-    return f"CASE WHEN ({sql}) IS NULL THEN NULL ELSE {{{fields}}} END"
+    return f"CASE WHEN {null} IS NULL THEN NULL ELSE {{{fields}}} END"
 
 
 def type_kind(column_type: DuckDBPyType) -> str:
@@ -163,26 +176,13 @@ def _json_ready(expression: str, column_type: DuckDBPyType, depth: int = 0) -> s
         cast = _text_cast(column_type)
         if cast is not None:
             return expression if cast == str(column_type) else f"CAST({expression} AS {cast})"
-        return _nested(expression, column_type, depth)
+        return _with_parts(expression, column_type, depth, _json_ready, null=expression)
     if kind == "map":
         (_, key), (_, value) = type_children(column_type)
         if type_kind(key) not in _MAP_KEYS or _text_cast(value) != str(value):
             raise TypeError(str(column_type))
         return expression
     return _scalar(expression, column_type)
-
-
-def _nested(expression: str, column_type: DuckDBPyType, depth: int) -> str:
-    children = type_children(column_type)
-    if type_kind(column_type) in _LISTS:
-        element = f"e{depth}"
-        ready = _json_ready(element, children[0][1], depth + 1)
-        return f"list_transform({expression}, lambda {element}: {ready})"
-    parts = ", ".join(
-        f"{literal(name)}: {_json_ready(f'struct_extract({expression}, {literal(name)})', child, depth)}"
-        for name, child in children
-    )
-    return f"CASE WHEN {expression} IS NULL THEN NULL ELSE {{{parts}}} END"
 
 
 def _text_cast(column_type: DuckDBPyType) -> str | None:

@@ -24,8 +24,6 @@ class TextPlace:
 
     Attributes:
         path: The file as the user named it.
-        line: Line number.
-        column: Column number, in characters.
         text: The text that the error refers to, shortened; may be empty.
     """
 
@@ -49,7 +47,6 @@ class SqlTextError(SqlError):
     """A schema file or a view contains a mistake, or something that is not supported.
 
     Attributes:
-        place: Where in which file.
         problem: What was found and what was expected.
     """
 
@@ -69,7 +66,6 @@ class SourceText:
 
     Attributes:
         path: The file as the user named it.
-        text: The whole text.
     """
 
     path: str

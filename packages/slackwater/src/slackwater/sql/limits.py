@@ -1,4 +1,4 @@
-"""Limits on the statements of views, enforced from outside DuckDB.
+"""What the SQL of views may do: DuckDB connections without access to files and network, and their limits.
 
 DuckDB's memory limit does not count the values of functions: ``range(50000000)`` exceeds any limit unnoticed.
 Therefore the growth of the process's data segment (heap and private memory, not mapped files) is limited
@@ -16,7 +16,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:  # settings contain limits, and are read without DuckDB
+    import duckdb
 
 _GROWTH: Final = 3
 """The process may grow during a statement by DuckDB's memory limit times this: results are copied."""
@@ -69,12 +72,8 @@ def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> It
     """Limits what the connection does in the block, which raises the connection's errors or `MemoryError`.
 
     DuckDB cannot be interrupted within a call of a function. If a statement continues for the same time after
-    it was interrupted, the process exits, and its log names the statement, which might never return.
-
-    Args:
-        connection: Used by this thread only.
-        limits: The limits.
-        name: What is computed, for the log.
+    it was interrupted, the process exits, and its log names the statement, which might never return. Only
+    this thread may use the connection. The log names what is computed.
     """
     statement = Statement(connection, time.process_time() + limits.cpu_seconds, limits.cpu_seconds, name)
     _running.enter(statement, limits.memory_mib * _GROWTH * 2**20)
@@ -181,3 +180,61 @@ class RunningStatements:
 
 _running = RunningStatements()
 os.register_at_fork(after_in_child=_running.restart)
+
+
+class _Kept(threading.local):
+    """One connection per thread, because opening one costs more than reading a view."""
+
+    connection: "duckdb.DuckDBPyConnection | None" = None
+    process = 0
+
+
+_kept = _Kept()
+_inherited: "list[duckdb.DuckDBPyConnection | None]" = []
+"""Connections of a parent process, which must not even be closed here."""
+
+
+def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> "duckdb.DuckDBPyConnection":
+    """Opens a database in memory that reads no files, loads no extensions and is deterministic.
+
+    Intermediate results are limited, and nothing is spilled to disk.
+    """
+    import duckdb
+
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": 1,
+            "async_threads": 0,  # they read files
+            "memory_limit": limits.duckdb_memory,
+            "temp_directory": "",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+        },
+    )
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET enable_external_access = false")
+    return connection
+
+
+@contextmanager
+def scratch_database() -> Iterator["duckdb.DuckDBPyConnection"]:
+    """Yields a connection for trying out SQL; everything that is created in it is removed afterwards."""
+    connection = _connection()
+    connection.begin()
+    try:
+        yield connection
+    finally:
+        connection.rollback()
+        connection.execute("SET errors_as_json = false")
+
+
+def _connection() -> "duckdb.DuckDBPyConnection":
+    if _kept.process != os.getpid():
+        _inherited.append(_kept.connection)
+        _kept.connection, _kept.process = None, os.getpid()
+    if _kept.connection is None:
+        _kept.connection = open_connection()
+    return _kept.connection

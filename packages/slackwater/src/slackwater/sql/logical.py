@@ -75,7 +75,6 @@ class Expression:
     Attributes:
         sql: DuckDB SQL; columns are written as quoted ids, ``"c7"``.
         columns: The ids it reads, each once.
-        span: Where the user wrote it.
         text: What the user wrote, for messages.
     """
 
@@ -109,10 +108,8 @@ class Scan:
     """Rows of a declared table.
 
     Attributes:
-        table: The table.
         ids: Id of each usable column of the table (all of supported types), by column name.
         alias: Its name in the view.
-        span: Where FROM names it.
     """
 
     table: Table
@@ -132,16 +129,10 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Extend:
-    """The child's rows with computed columns added."""
+class _OverRows:
+    """The rows of a child, each at most once."""
 
     child: "Relation"
-    computed: tuple[tuple[str, Expression], ...]
-
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """The child's columns and the computed ones."""
-        return (*self.child.columns, *(name for name, _ in self.computed))
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -150,21 +141,27 @@ class Extend:
 
 
 @dataclass(frozen=True)
-class Filter:
+class Extend(_OverRows):
+    """The child's rows with computed columns added."""
+
+    computed: tuple[tuple[str, Expression], ...]
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The child's columns and the computed ones."""
+        return (*self.child.columns, *(name for name, _ in self.computed))
+
+
+@dataclass(frozen=True)
+class Filter(_OverRows):
     """The child's rows for which the condition is true."""
 
-    child: "Relation"
     condition: Expression
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The child's columns."""
         return self.child.columns
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The child's identity."""
-        return self.child.identity
 
 
 class JoinKind(StrEnum):
@@ -187,12 +184,8 @@ class Join:
     """Pairs of rows.
 
     Attributes:
-        kind: The kind of join.
-        left: Left side.
-        right: Right side.
         equal: Comparisons `left = right` that must all hold; empty for every pair.
         residual: A further condition, over columns of both sides.
-        span: Where it was written.
     """
 
     kind: JoinKind
@@ -227,12 +220,7 @@ class AggregateCall:
         sql: The whole call as DuckDB SQL over ids, FILTER included. An aggregate that depends on the order of
             its rows has an ORDER BY that ends with the child's identity.
         function: Lower-case name: ``sum``, ``count``, ``list``, …; ``count`` without arguments is count(*).
-        arguments: Its arguments.
-        is_distinct: Whether it has DISTINCT.
-        condition: The condition of FILTER.
         columns: The ids it reads, including those in ORDER BY.
-        span: Where it was written.
-        text: What the user wrote.
     """
 
     sql: str
@@ -250,11 +238,9 @@ class Aggregate:
     """One row per group; without GROUP BY always one row. DISTINCT is an aggregate without calls.
 
     Attributes:
-        child: The rows that are grouped.
         groups: The columns of GROUP BY with their ids in the result.
         calls: The aggregates with their ids in the result.
         identity: The groups that identify a row; the others depend on them.
-        span: Where it was written.
     """
 
     child: "Relation"
@@ -274,11 +260,9 @@ class Union:
     """The rows of all children (UNION ALL).
 
     Attributes:
-        children: The branches.
         sources: For each column of the result: its id, and the id in each branch.
         identity: Ids of the columns that identify a row: the branch's number, then the branch's identity as
             text, padded with NULL to the longest one.
-        span: Where it was written.
     """
 
     children: tuple["Relation", ...]
@@ -293,18 +277,16 @@ class Union:
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(_OverRows):
     """The child's rows with values computed from the rows of their partition.
 
     Attributes:
-        child: The rows.
         partition: The columns by which at least all windows partition.
-        calls: Id in the result, and the whole call as SQL, including OVER. A call that depends on the order
-            of rows that compare equal has an ORDER BY that ends with the child's identity.
-        span: Where it was written.
+        calls: Id in the result, and the whole call as SQL, including OVER, which partitions by the point,
+            too. A call that depends on the order of rows that compare equal has an ORDER BY that ends with
+            the child's identity.
     """
 
-    child: "Relation"
     partition: tuple[Expression, ...]
     calls: tuple[tuple[str, Expression], ...]
     span: Span
@@ -314,11 +296,6 @@ class Window:
         """The child's columns and the computed ones."""
         return (*self.child.columns, *(name for name, _ in self.calls))
 
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The child's identity."""
-        return self.child.identity
-
 
 @dataclass(frozen=True)
 class Leaf:
@@ -326,8 +303,6 @@ class Leaf:
 
     Attributes:
         number: The leaf's number in the pipeline.
-        columns: Ids.
-        identity: Ids.
     """
 
     number: int
@@ -344,7 +319,6 @@ class LogicalView:
 
     Attributes:
         text: What the user wrote; its name is the view's.
-        relation: The tree.
         outputs: Name and id of each column, in select order.
         types: DuckDB type of each output, as DuckDB derives it from the user's text.
         labels: The user's names (``o.id``) for ids of base columns and groups.
@@ -441,12 +415,7 @@ def without_dependents(
     """Returns the first of the columns on which all of them depend.
 
     Values that are equal need not be identical (0.0 and -0.0), so a computed column depends only on what
-    determines the columns that it is computed from.
-
-    Args:
-        columns: The columns.
-        rules: The dependencies between columns of the rows.
-        reads: For computed columns, the columns that they are computed from.
+    determines the columns that it is computed from. `reads` contains these for computed columns.
     """
     rules = [rule for rule in rules if rule[0]]
     kept = list(columns)

@@ -125,7 +125,6 @@ class OutputColumn:
     """A column of the view.
 
     Attributes:
-        name: Its name in the documents.
         type: Its DuckDB type as DuckDB writes it.
     """
 
@@ -138,8 +137,6 @@ class Edge:
     """A connection on which changed rows reach a later stage.
 
     Attributes:
-        stage: Number of the receiving stage.
-        input: Number of its input.
         key: Positions of its key in the wire row.
         columns: Positions of its columns, in the order of the input's columns.
         keeps_null_keys: Whether rows with a NULL in the key are sent.
@@ -158,7 +155,6 @@ class RowsOutput:
 
     Attributes:
         identity: How many leading values of the wire row are its identity.
-        edges: Where they are sent.
     """
 
     identity: int
@@ -204,7 +200,6 @@ class RowsPart:
         statement: SQL of the result at points, in the form that `output` requires.
         latest_statement: If the part publishes documents, one per stage key: SQL of the documents
             ``(group INTEGER, key VARCHAR, document BLOB)`` of rows that are all live.
-        output: Where the results go.
     """
 
     inputs: tuple[InputPlan, ...]
@@ -246,7 +241,6 @@ class Accumulator:
     """An aggregate that is maintained from changes alone.
 
     Attributes:
-        kind: The form in which it is kept.
         text: What the user wrote.
         scale: Decimals of a SUM.
         multiset: For MIN, MAX and DISTINCT: number of the accumulator that keeps the values. Accumulators
@@ -268,10 +262,8 @@ class AccumulatePart:
     Attributes:
         key: The groups' key. `ACCUMULATORS_TABLE` has it as columns ``k<i>`` in transport form, beside
             ``__slackwater_point`` INTEGER, ``n`` BIGINT and the accumulators' columns.
-        accumulators: What is kept.
         is_global: Whether there is no GROUP BY.
         statement: SQL of the result at points, in the form that `output` requires.
-        output: Where the results go.
         has_stage_key: Whether the groups' key is the stage key, so that it determines a group's bucket.
     """
 
@@ -293,8 +285,6 @@ class StagePlan:
     Attributes:
         number: Starts at 1 and increases in the direction of the data.
         key: Determines the bucket.
-        rows: Evaluates rows.
-        accumulate: Keeps aggregates.
         why: What the stage does, in readable form.
         labels: For each generated column name, what the user calls the column.
         kept_by: Number of an earlier stage with the same key and inputs that also keeps the rows of this
@@ -318,6 +308,13 @@ class StagePlan:
         part = self.accumulate or self.rows
         assert part is not None  # noqa: S101 - a stage has a part
         return part.output
+
+    def with_output(self, output: Output) -> "StagePlan":
+        """Returns the stage with another output of the last part."""
+        if self.accumulate is not None:
+            return replace(self, accumulate=replace(self.accumulate, output=output))
+        assert self.rows is not None  # noqa: S101 - as above
+        return replace(self, rows=replace(self.rows, output=output))
 
     @property
     def receivers(self) -> tuple[int, ...]:
@@ -401,11 +398,7 @@ def with_documents_before(plan: EnginePlan, views: Collection[int]) -> EnginePla
         output = stage.output
         if not isinstance(output, DocumentsOutput) or output.view not in views:
             return stage
-        output = replace(output, with_before=True)
-        if stage.accumulate is not None:
-            return replace(stage, accumulate=replace(stage.accumulate, output=output))
-        assert stage.rows is not None  # noqa: S101 - a stage has a part
-        return replace(stage, rows=replace(stage.rows, output=output))
+        return stage.with_output(replace(output, with_before=True))
 
     return replace(plan, stages=tuple(map(changed, plan.stages)))
 

@@ -6,10 +6,7 @@ Everything else stays as the user wrote it. Over the tables themselves, without 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-
-from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.tokenizer_core import Token, TokenType
+from dataclasses import dataclass
 
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.logical import (
@@ -31,8 +28,6 @@ from slackwater.sql.plan import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LS
 AT = "__slackwater_at"
 """The column of the point."""
 
-_TOKENIZER = DuckDB.Tokenizer()
-
 
 @dataclass(frozen=True, slots=True)
 class LeafInput:
@@ -40,7 +35,6 @@ class LeafInput:
 
     Attributes:
         number: Its number in the stage.
-        plan: The input.
         names: The input's column for each id of the leaf.
     """
 
@@ -145,7 +139,7 @@ class _Renderer:
         return f"SELECT {AT}{shown} FROM ({rows})"  # noqa: S608 - made of ids
 
     def _window(self, window: Window, wanted: tuple[str, ...]) -> str:
-        calls = {name: _split_by_point(call) for name, call in window.calls if name in wanted}
+        calls = {name: call for name, call in window.calls if name in wanted}
         read = (column for call in calls.values() for column in call.columns)
         below = self.select(window.child, _needed(window.child, [*wanted, *read]))
         return f"SELECT {AT}{_named(wanted, calls)} FROM ({below})"  # noqa: S608 - made of ids
@@ -154,8 +148,7 @@ class _Renderer:
 def lifted_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
     """Returns leaves at points: the versions of rows that are live at a point's LSN.
 
-    Args:
-        inputs: The input of each leaf, by the leaf's number.
+    The inputs are by the leaf's number.
     """
 
     def select(leaf: Leaf, wanted: tuple[str, ...]) -> str:
@@ -231,13 +224,3 @@ def _needed(relation: Relation, names: Iterable[str]) -> tuple[str, ...]:
     """Returns the names that are columns of the relation, without duplicates."""
     columns = set(relation.columns)
     return tuple(name for name in dict.fromkeys(names) if name in columns)
-
-
-def _split_by_point(call: Expression) -> Expression:
-    """Returns the window call with the point as the first column of its PARTITION BY."""
-    end = next(token.end for token in _TOKENIZER.tokenize(call.sql) if _is_partition_by(token)) + 1
-    return replace(call, sql=f"{call.sql[:end]} {AT},{call.sql[end:]}")
-
-
-def _is_partition_by(token: Token) -> bool:
-    return token.token_type is TokenType.PARTITION_BY

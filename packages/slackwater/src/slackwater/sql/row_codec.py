@@ -81,12 +81,7 @@ class RowCodec:
     """
 
     def __init__(self, table: Table, columns: Sequence[str]) -> None:
-        """Creates a codec for these columns, in this order.
-
-        Args:
-            table: The declared table.
-            columns: Names of declared columns of supported types.
-        """
+        """Creates a codec for these declared columns of supported types, in this order."""
         self.table: Final = table
         self.columns: Final = tuple(_declared(table, name) for name in columns)
         self._by_schema: dict[bytes, RowCodec] = {}
@@ -126,9 +121,7 @@ class RowCodec:
     def decode(self, raw: bytes | memoryview, *, is_snapshot: bool = False) -> WireRow:
         """Returns the columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
 
-        Args:
-            raw: The object.
-            is_snapshot: Whether the row is one of a snapshot, in which some values have another form.
+        In rows of snapshots, some values have another form.
 
         Raises:
             RowContradictsSchemaError: The row does not match the table's declaration.
@@ -253,9 +246,7 @@ def _declared(table: Table, name: str) -> Column:
 def row_struct(columns: Iterable[Column], *, is_regular: bool = False) -> type[msgspec.Struct]:
     """Returns a struct with fields c0, c1, … for the columns, whatever characters their names have.
 
-    Args:
-        columns: The columns.
-        is_regular: Accept only values that need no check.
+    Regular values need no check.
     """
     columns = tuple(columns)
     wires = [regular_wire(column.type) if is_regular else column.type.wire for column in columns]

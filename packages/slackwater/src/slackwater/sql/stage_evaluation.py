@@ -5,9 +5,9 @@ for on which it does.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import duckdb
 import msgspec
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.sql.errors import EvaluationError
-from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits, bounded
+from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits, bounded, open_connection
 from slackwater.sql.plan import (
     FROM_LSN,
     GROUP,
@@ -33,7 +33,6 @@ from slackwater.sql.plan import (
     RowsPart,
     rows_table,
 )
-from slackwater.sql.session import open_connection
 
 ResultRows = Sequence[tuple[Any, ...]]
 """The rows of a statement; for their columns see :mod:`slackwater.sql.plan`."""
@@ -85,13 +84,13 @@ class StatementEvaluator:
             self._connection.close()
             self._connection = None
 
-    def rows(self, tables: Tables, key_name: KeyName, lsns: Sequence[int] | None = None) -> ResultRows:
+    def rows(
+        self, tables: Tables, key_name: KeyName, lsn_of: Callable[[int], int] | None = None
+    ) -> ResultRows:
         """Returns the statement's rows over these tables.
 
-        Args:
-            tables: All tables; keys are numbered by their column `GROUP`, or else by `POINT`.
-            key_name: Returns the key with a number.
-            lsns: For each key the commit LSN of its newest change, if the tables do not contain it.
+        Keys are numbered by the column `GROUP`, or else by `POINT`. Errors contain the name of the key, and
+        the commit LSN of its newest change if the tables do not contain it.
 
         Raises:
             EvaluationError: The SQL failed on some row, or exceeded a limit; names the key, row and commit.
@@ -99,7 +98,7 @@ class StatementEvaluator:
         try:
             return self._run(tables)
         except (duckdb.Error, MemoryError) as error:
-            raise self._explained(tables, key_name, error, lsns) from error
+            raise self._explained(tables, key_name, error, lsn_of) from error
 
     def _run(self, tables: Tables) -> ResultRows:
         connection = self._connection or self._planned()
@@ -125,7 +124,7 @@ class StatementEvaluator:
         return connection
 
     def _explained(
-        self, tables: Tables, key_name: KeyName, error: Exception, lsns: Sequence[int] | None
+        self, tables: Tables, key_name: KeyName, error: Exception, lsn_of: Callable[[int], int] | None
     ) -> EvaluationError:
         """Returns the error with the key, the rows and the commit that it belongs to."""
         limit = self._limits.problem(error)
@@ -133,9 +132,7 @@ class StatementEvaluator:
             return EvaluationError(self._name, "", limit or "", is_limit=True)
         found = self._smallest_failure(tables, {} if limit else self._inputs, error)
         problem = self._limits.problem(found.error)
-        lsn = found.commit_lsn
-        if lsns is not None and found.key is not None:
-            lsn = lsns[found.key]
+        lsn = found.commit_lsn if lsn_of is None or found.key is None else lsn_of(found.key)
         return EvaluationError(
             self._name,
             "" if found.key is None else key_name(found.key),
@@ -205,7 +202,6 @@ class _Failure:
     """The smallest part of the tables that was found to fail.
 
     Attributes:
-        error: The error with which it fails.
         key: The number of its key; None if the failure does not belong to one.
         commit_lsn: Commit LSN of the newest of its rows; 0 if the tables do not contain it.
         rows: Its rows in readable form, at most one for each input.
@@ -274,32 +270,58 @@ def accumulators_schema(key: Sequence[KeyColumn], accumulators: Sequence[Accumul
     return pa.schema(fields)
 
 
-class PointColumns(Protocol):
-    """The points at which results are computed, column by column."""
+@dataclass(slots=True)
+class ResultPoints:
+    """The points at which results are wanted. Points of one key are adjacent, ascending by LSN.
 
-    @property
-    def groups(self) -> Sequence[int]:
-        """The number of its key, for each point."""
+    The first point of a key is the result before the batch, and only serves to compare later points with it.
 
-    @property
-    def lsns(self) -> Sequence[int]:
-        """The commit LSN, for each point."""
+    Attributes:
+        groups: For each point, the number of its key.
+        lsns: For each point, its commit LSN.
+        fresh: The numbers of keys that had no result before, so that already their first point is a change.
+    """
 
+    groups: list[int] = field(default_factory=list)
+    lsns: list[int] = field(default_factory=list)
+    fresh: set[int] = field(default_factory=set)
 
-class StepColumns(Protocol):
-    """The rows of ``STEPS_TABLE``, column by column: what points add and remove."""
+    def __len__(self) -> int:
+        return len(self.lsns)
 
-    @property
-    def points(self) -> Sequence[int]:
-        """Numbers of points."""
+    def news(self) -> Iterator[tuple[int, int, int]]:
+        """Yields ``(point, previous point or -1, commit LSN)`` for each point that is to be emitted."""
+        last = None
+        for number, (group, lsn) in enumerate(zip(self.groups, self.lsns, strict=True)):
+            if group == last:
+                yield number, number - 1, lsn
+            elif group in self.fresh:
+                yield number, -1, lsn
+            last = group
 
-    @property
-    def lsns(self) -> Sequence[int]:
-        """Commit LSNs."""
+    def steps(self) -> tuple[list[int], list[int], list[int]]:
+        """Returns the columns of ``STEPS_TABLE``.
 
-    @property
-    def weights(self) -> Sequence[int]:
-        """1 or -1."""
+        Each point adds its result at its own LSN, and subtracts that of the previous point.
+        """
+        points: list[int] = []
+        lsns: list[int] = []
+        weights: list[int] = []
+        for number, before, lsn in self.news():
+            for point, weight in ((number, 1), (before, -1)):
+                if point >= 0:
+                    points.append(point)
+                    lsns.append(lsn)
+                    weights.append(weight)
+        return points, lsns, weights
+
+    def tables(self, *, has_steps: bool) -> dict[str, pa.Table]:
+        """Returns the rows of ``POINTS_TABLE``, and those of ``STEPS_TABLE`` if the results are partials."""
+        columns = [range(len(self.lsns)), self.groups, self.lsns]
+        tables = {POINTS_TABLE: _table(POINTS_SCHEMA, columns, POINTS_TABLE)}
+        if has_steps:
+            tables[STEPS_TABLE] = _table(STEPS_SCHEMA, self.steps(), STEPS_TABLE)
+        return tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,14 +355,6 @@ class RowsEvaluator:
         name: str,
         limits: StatementLimits = DEFAULT_LIMITS,
     ) -> None:
-        """Creates an evaluator.
-
-        Args:
-            part: The part.
-            key: The stage's key.
-            name: What is computed, for errors.
-            limits: The limits of each call.
-        """
         self._key_names = [column.name for column in key]
         self._inputs = part.inputs
         self._has_steps = isinstance(part.output, PartialsOutput)
@@ -364,39 +378,28 @@ class RowsEvaluator:
             self._latest.close()
 
     def at_points(
-        self,
-        versions: Sequence[RowVersions],
-        points: PointColumns,
-        steps: StepColumns | None,
-        keys: Sequence[bytes],
+        self, versions: Sequence[RowVersions], points: ResultPoints, keys: Sequence[bytes]
     ) -> ResultRows:
         """Returns the result of the part's statement at points.
 
-        Args:
-            versions: For each input the rows that are live at some point.
-            points: The points at which the result is computed.
-            steps: For partials: what the points add and remove.
-            keys: The keys by number: msgpack arrays of wire values.
+        The versions are, for each input, the rows that are live at some point. Keys are msgpack arrays of
+        wire values.
 
         Raises:
             EvaluationError: The SQL failed on some row; names the key.
             ValueError: Values do not fit the inputs' columns.
         """
         tables = self._tables(versions, is_lifted=True)
-        tables[POINTS_TABLE] = _table(
-            POINTS_SCHEMA, [range(len(points.lsns)), points.groups, points.lsns], POINTS_TABLE
-        )
-        if steps is not None and self._has_steps:
-            tables[STEPS_TABLE] = _table(STEPS_SCHEMA, [steps.points, steps.lsns, steps.weights], STEPS_TABLE)
+        tables |= points.tables(has_steps=self._has_steps)
         return self._lifted.rows(tables, self._namer(keys))
 
-    def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
+    def latest(
+        self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsn_of: Callable[[int], int]
+    ) -> ResultRows:
         """Returns the result of `latest_statement`, over rows that are all live.
 
-        Args:
-            rows: The rows of each input.
-            keys: The keys by number: msgpack arrays of wire values.
-            lsns: For each key the commit LSN of its newest change, for errors.
+        Keys are msgpack arrays of wire values. The commit LSNs of their newest changes are used for errors
+        only.
 
         Raises:
             EvaluationError: The SQL failed on some row; names the key.
@@ -405,7 +408,7 @@ class RowsEvaluator:
         if self._latest is None:
             msg = "this part has no statement for live rows"
             raise ValueError(msg)
-        return self._latest.rows(self._tables(rows, is_lifted=False), self._namer(keys), lsns)
+        return self._latest.rows(self._tables(rows, is_lifted=False), self._namer(keys), lsn_of)
 
     def _namer(self, keys: Sequence[bytes]) -> KeyName:
         names = self._key_names

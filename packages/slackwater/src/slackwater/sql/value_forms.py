@@ -111,8 +111,7 @@ _decode_schema: Final = msgspec.json.Decoder(_Schema).decode
 def forms_of(schema: bytes) -> Mapping[str, str]:
     """Returns the forms of a row's values by column: names of Connect's types, with [] for arrays.
 
-    Args:
-        schema: The Connect schema of a change event, as JSON. For any other schema, no forms are known.
+    The schema is the Connect schema of a change event, as JSON. For any other schema, no forms are known.
     """
     try:
         event = _decode_schema(schema)

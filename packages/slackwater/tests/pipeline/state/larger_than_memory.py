@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.documents import decode_documents
 from slackwater.engine.lmdb_index import LmdbIndex
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.payloads import decode_documents
 from slackwater.engine.settings import StageSettings
-from slackwater.engine.state.keeper import StateKeeper
-from slackwater.engine.state.manifest import SegmentReader
+from slackwater.engine.state.manifest import SegmentReader, StateKeeper
 from slackwater.engine.state.store import ArrowStore
 from slackwater.engine.task import PipelineTask
 from slackwater.sql.limits import StatementLimits

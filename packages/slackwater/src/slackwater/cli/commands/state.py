@@ -11,7 +11,6 @@ import click
 from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, aligned, json_option
-from slackwater.engine.state.contents import name_kinds, show_key
 from slackwater.engine.state.inspection import (
     BucketState,
     FoundState,
@@ -22,6 +21,8 @@ from slackwater.engine.state.inspection import (
     find_state,
     kept_rows,
     manifest_history,
+    name_kinds,
+    show_key,
     stage_states,
 )
 from slackwater.protocol import InputError, format_position

@@ -12,19 +12,20 @@ key. ``tests/test_lone_rows.py`` compares both.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slackwater.engine.evaluate.calls import (
+from slackwater.engine.evaluate.points import (
+    BEFORE,
     MAX_ROWS_PER_CALL,
     Call,
     KeyVersions,
     PointCalls,
     RowVersion,
+    route_of,
     row_versions,
 )
-from slackwater.engine.evaluate.evaluators import PartEvaluator
-from slackwater.engine.evaluate.results import BEFORE, route_of
 from slackwater.engine.evaluate.touched_keys import OWN_LSN, TouchedKey, TouchedKeys, Transitions
 from slackwater.engine.index import Contents
 from slackwater.engine.payloads import Event, Outcome
+from slackwater.engine.settings import PartEvaluator
 from slackwater.engine.state.entry import DOCUMENT_TAG, input_tag, part
 from slackwater.sql.plan import PartialsOutput, Reads, RowsPart, StagePlan
 from slackwater.sql.stage_evaluation import OPEN_LSN
@@ -36,22 +37,17 @@ class CommitEvaluation:
     def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator) -> None:
         self._touched = TouchedKeys(stage, rows)
         self._neighbours = _NeighbourRows(rows.reads, has_accumulators=stage.accumulate is not None)
-        has_steps = isinstance(rows.output, PartialsOutput)
-        self._is_global = not stage.key and not has_steps
+        self._is_global = not stage.key and not isinstance(rows.output, PartialsOutput)
         self._route = route_of(rows.output, stage.number)
-        self._calls = PointCalls(evaluator, self._touched.codecs, has_steps=has_steps)
+        self._calls = PointCalls(evaluator, self._touched.codecs)
 
     def __call__(
         self, events: Sequence[Event], contents: Contents, outcome: Outcome, lsn: int | None
     ) -> None:
         """Adds the changes that these events cause, and the results, to the outcome. It changes no contents.
 
-        Args:
-            events: The events, by commit LSN.
-            contents: The bucket's entries before the batch.
-            outcome: Collects the changes and the results.
-            lsn: None if results at every commit are wanted; otherwise only those after all events are, as of
-                this LSN, or `OWN_LSN`.
+        The events are sorted by commit LSN. With an `lsn`, only results after all events are wanted, as of
+        this LSN, or of `OWN_LSN`.
 
         Raises:
             InputError: An event needs a row that the contents do not have.
@@ -101,12 +97,7 @@ class _NeighbourRows:
     """Reads the unchanged rows of a key that can change a result together with the changed rows."""
 
     def __init__(self, reads: Sequence[Reads], *, has_accumulators: bool) -> None:
-        """Prepares reading.
-
-        Args:
-            reads: The mode of each input.
-            has_accumulators: Whether keys have other entries besides their rows, which may be very many.
-        """
+        """Prepares reading. Keys with accumulators have other entries besides their rows, maybe very many."""
         self._reads = tuple(reads)
         self._tags = [input_tag(number) for number in range(len(reads))]
         self._has_accumulators = has_accumulators
@@ -118,11 +109,7 @@ class _NeighbourRows:
     ) -> Iterator[tuple[int, bytes]]:
         """Yields input and contents of the rows to be read besides the changed ones.
 
-        Args:
-            contents: The bucket's entries.
-            group: The beginning of the names of the key's entries.
-            changed: The names of the rows that differ at some point.
-            whole: Whether all rows are wanted, whatever the modes are.
+        With `whole`, all rows are wanted, whatever the modes are.
         """
         width = len(group)
         inputs = {name[width] - 1 for name in changed}
@@ -188,7 +175,7 @@ def has_lone_rows(rows: RowsPart) -> bool:
     return all(mode is Reads.ALONE for mode in rows.reads)
 
 
-class LoneRowEvaluation:
+class LoneRowEvaluation(CommitEvaluation):
     """Does the same as :class:`CommitEvaluation`, faster, for parts in which rows are not combined.
 
     This is a hot loop. It handles regular events, which contain a row, or state that it is gone. A batch with
@@ -200,14 +187,8 @@ class LoneRowEvaluation:
         self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, *, max_rows: int = MAX_ROWS_PER_CALL
     ) -> None:
         """Prepares the evaluation of a stage's rows part; `max_rows` limits the size of a call."""
-        self._general = CommitEvaluation(stage, rows, evaluator)
-        self._touched = TouchedKeys(stage, rows)
-        self._tags = [input_tag(number) for number in range(len(rows.inputs))]
-        self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
-        has_steps = isinstance(rows.output, PartialsOutput)
-        self._is_global = not stage.key and not has_steps
-        self._calls = PointCalls(evaluator, self._touched.codecs, has_steps=has_steps)
-        self._route = route_of(rows.output, stage.number)
+        super().__init__(stage, rows, evaluator)
+        self._tags = self._touched.tags
         self._max_points = max_rows
 
     def __call__(
@@ -216,7 +197,7 @@ class LoneRowEvaluation:
         """See :meth:`CommitEvaluation.__call__`."""
         rows = None if self._is_global or lsn == OWN_LSN else self._rows(events, lsn)
         if rows is None:
-            self._general(events, contents, outcome, lsn)
+            super().__call__(events, contents, outcome, lsn)
             return
         for call in self._changed(rows, contents, outcome):
             self._route(*self._calls.results(call), outcome)
@@ -224,9 +205,7 @@ class LoneRowEvaluation:
     def _rows(self, events: Sequence[Event], lsn: int | None) -> _Rows | None:
         """Returns the rows that the events change; None if some of the events are not regular.
 
-        Args:
-            events: The events, by commit LSN.
-            lsn: The LSN of the state after all events, if only this state is wanted.
+        With an `lsn`, only the state after all events is wanted.
 
         Raises:
             InputError: A row that must exist is deleted twice.
@@ -251,7 +230,7 @@ class LoneRowEvaluation:
                 self._touched.check_delete(key, number, commit_lsn)
             if known[-1][0] != at:
                 known.append((at, row))
-            elif row is not None or number not in self._of_stages:
+            elif row is not None or number not in self._touched.of_stages:
                 known[-1] = (at, row)
         return rows
 

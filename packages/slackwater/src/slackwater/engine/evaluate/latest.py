@@ -5,22 +5,22 @@ event of a row counts. Other events (TRUNCATE, rows that lack values, very long 
 :class:`TouchedKeys`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, overload
+from functools import cache
+from typing import Final
 
-from slackwater.engine.evaluate.calls import MAX_ROWS_PER_CALL, Call
-from slackwater.engine.evaluate.evaluators import PartEvaluator
+from slackwater.engine.evaluate.points import MAX_ROWS_PER_CALL, Call
 from slackwater.engine.evaluate.touched_keys import OWN_LSN, TouchedKeys
 from slackwater.engine.index import Contents
 from slackwater.engine.payloads import Event, Outcome
+from slackwater.engine.settings import PartEvaluator
 from slackwater.engine.state.entry import (
     DOCUMENT_TAG,
     HASH_BYTES,
     MAX_PART_BYTES,
     Entry,
     digest,
-    input_tag,
     part,
     sharer_part,
 )
@@ -65,22 +65,13 @@ class LatestEvaluation:
     """
 
     def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, sharer: int = 0) -> None:
-        """Prepares the evaluation.
-
-        Args:
-            stage: The stage.
-            rows: The rows part of the stage.
-            evaluator: The evaluator of the part.
-            sharer: The stage's number among the stages whose rows are kept together.
-        """
         if not isinstance(rows.output, DocumentsOutput):
             msg = f"stage {stage.number}: a statement for live rows, but no documents"
             raise TypeError(msg)
         self._view = rows.output.view
         self._document_tag = sharer_part(sharer) + DOCUMENT_TAG
         self._touched = TouchedKeys(stage, rows)
-        self._tags = [input_tag(number) for number in range(len(rows.inputs))]
-        self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
+        self._tags = self._touched.tags
         self._is_global = not stage.key
         self._evaluator = evaluator
 
@@ -89,19 +80,20 @@ class LatestEvaluation:
     ) -> None:
         """Adds the changes that these events cause, and the documents, to the outcome; changes no contents.
 
-        Args:
-            events: The events, by commit LSN.
-            contents: The bucket's entries before the batch.
-            outcome: Collects the changes and the documents.
-            lsn: The LSN of the documents, or `OWN_LSN`; None for that of the newest event.
+        The events are sorted by commit LSN. The `lsn` is that of the documents, or `OWN_LSN`; None for that
+        of the newest event.
 
         Raises:
             InputError: An event needs a row that the contents do not have.
             EvaluationError: The part's SQL fails on the rows of a key.
         """
         batch = self._net(events, contents)
-        newest = _NewestLsns(events)
         at = events[-1][0] if lsn is None else lsn
+        lsns = cache(lambda: {event[2]: event[0] for event in events})
+
+        def newest(key: bytes) -> int:
+            return lsns().get(key, events[-1][0])
+
         call = _LatestCall(Call(len(self._tags)))
         for key in sorted(batch.keys):
             self._add(key, batch, contents, outcome, call)
@@ -122,7 +114,7 @@ class LatestEvaluation:
                 rows[tags[number] + primary_key] = row
             elif row is None and key and number >= 0:
                 name = tags[number] + primary_key
-                if number not in self._of_stages or rows.get(name) is None:
+                if number not in self._touched.of_stages or rows.get(name) is None:
                     batch.delete(key, name, lsn, may_overlap=may_overlap[number])
             else:
                 batch.irregular.add(key)
@@ -202,13 +194,15 @@ class LatestEvaluation:
         stored = contents.get_many(group + tail for tail in new_rows)
         return all(stored.get(group + tail) == row for tail, row in new_rows.items())
 
-    def _conclude(self, call: "_LatestCall", outcome: Outcome, lsn: int, newest: "_NewestLsns") -> None:
+    def _conclude(
+        self, call: "_LatestCall", outcome: Outcome, lsn: int, newest: Callable[[bytes], int]
+    ) -> None:
         """Evaluates the call, and emits the documents that differ from the last ones."""
         keys = call.call.keys
         if not keys:
             return
-        of_keys = newest.lsns(keys)
-        results = self._evaluator.latest(call.call.live_rows(self._touched.codecs), keys, of_keys)
+        rows = call.call.versions(self._touched.codecs)
+        results = self._evaluator.latest(rows, keys, lambda number: newest(keys[number]))
         found = {group: (key.encode(), document) for group, key, document in results}
         documents = outcome.view(self._view)
         for number, (name, last) in enumerate(call.last):
@@ -217,7 +211,7 @@ class LatestEvaluation:
             if value == last:
                 continue
             outcome.change(name, last, value)
-            at = of_keys[number] if lsn == OWN_LSN else lsn
+            at = newest(keys[number]) if lsn == OWN_LSN else lsn
             if current is not None:
                 documents.append((at, *current))
             elif last is not None:
@@ -242,40 +236,3 @@ class _LatestCall:
             columns = self.call.rows[tag - 1]
             columns.keys.append(number)
             columns.rows.append(row)
-
-
-class _NewestLsns:
-    """The commit LSNs of the newest events of a batch's keys; computed when they are first requested."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self._events = events
-        self._by_key: dict[bytes, int] | None = None
-
-    def lsns(self, keys: Sequence[bytes]) -> "_LsnsOfKeys":
-        """Returns the LSNs of these keys, in the same order."""
-        return _LsnsOfKeys(self, keys)
-
-    def __getitem__(self, key: bytes) -> int:
-        if self._by_key is None:
-            self._by_key = {event[2]: event[0] for event in self._events}
-        return self._by_key.get(key, self._events[-1][0])
-
-
-class _LsnsOfKeys(Sequence[int]):
-    def __init__(self, newest: _NewestLsns, keys: Sequence[bytes]) -> None:
-        self._newest = newest
-        self._keys = keys
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        if isinstance(index, slice):
-            return [self._newest[key] for key in self._keys[index]]
-        return self._newest[self._keys[index]]

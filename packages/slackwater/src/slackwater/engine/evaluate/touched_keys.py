@@ -46,7 +46,6 @@ class TouchedKey:
     """A stage key with its rows that change.
 
     Attributes:
-        key: The packed key.
         group: The beginning of the names of the key's entries.
         stored: Rows before the batch, by the name of the entry. It contains at least the rows that change,
             and may contain rows of other keys.
@@ -66,7 +65,6 @@ class TouchedKeys:
     """Finds the touched keys of a stage. Use it from one thread.
 
     Attributes:
-        codecs: The codecs of the inputs' rows.
         may_overlap: For each input, whether rows of one key may overlap within a transaction. PostgreSQL logs
             changes of a table with a deferrable primary key only with whole old rows.
     """
@@ -74,13 +72,14 @@ class TouchedKeys:
     def __init__(self, stage: StagePlan, rows: RowsPart) -> None:
         self._inputs: Final = stage_inputs(stage)
         self.codecs: Final = tuple(RowCodec(each.table, each.columns) for each in self._inputs)
-        self._tags = [input_tag(number) for number in range(len(self._inputs))]
+        self.tags: Final = [input_tag(number) for number in range(len(self._inputs))]
+        """The tags of the inputs."""
         self._key_names = tuple(column.name for column in stage.key)
         self.may_overlap: Final = tuple(
             each.table.replica_identity_full and not rows.origins[number]
             for number, each in enumerate(self._inputs)
         )
-        self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
+        self.of_stages: Final = frozenset(n for n, origin in enumerate(rows.origins) if origin)
         """Inputs whose rows come from earlier stages. If a row moves there between keys in a commit, one
         bucket deletes it and another one writes it, in any order; the row then exists."""
 
@@ -89,10 +88,8 @@ class TouchedKeys:
     ) -> Iterator[TouchedKey]:
         """Yields the keys that the events touch, ascending.
 
-        Args:
-            events: The events, by commit LSN.
-            contents: The bucket's entries before the batch.
-            lsn: The LSN of the state after all events, or `OWN_LSN`, if only this state is wanted.
+        The events are sorted by commit LSN. With an `lsn`, or `OWN_LSN`, only the state after all events is
+        wanted, and has this LSN.
 
         Raises:
             InputError: An event needs a row that the contents do not have.
@@ -123,7 +120,7 @@ class TouchedKeys:
     def _by_key(
         self, events: Sequence[Event], stored: "_StoredKeys"
     ) -> tuple[dict[bytes, list[_RowEvent]], int | None]:
-        tags = self._tags
+        tags = self.tags
         by_key: dict[bytes, list[_RowEvent]] = {}
         groups: dict[bytes, bytes] = {}
         touch_lsn = None
@@ -177,7 +174,7 @@ class TouchedKeys:
             known = rows.get(name)
             last = known[-1][1] if known else stored.get(name)
             is_known_at = known is not None and known[-1][0] == at
-            if packed is None and last is not None and is_known_at and number in self._of_stages:
+            if packed is None and last is not None and is_known_at and number in self.of_stages:
                 continue
             row = self._row_after(key, event, last)
             if self.may_overlap[number]:
@@ -235,10 +232,7 @@ class _OtherRows:
     def newest_after(self, event: _RowEvent, last: bytes | None, row: bytes | None) -> bytes | None:
         """Returns the newest row of a name after an event; events come in the order of the log.
 
-        Args:
-            event: The event.
-            last: The newest row before it.
-            row: What it makes of the row that it is about.
+        `last` is the newest row before it, and `row` what it makes of the row that it is about.
 
         Raises:
             OldRowsNeededError: The event is about one of several rows, and does not say which.

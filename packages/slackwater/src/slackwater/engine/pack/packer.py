@@ -35,12 +35,7 @@ class EventPacker:
     """
 
     def __init__(self, spec: PackingSpec, *, keeps_old: bool = False) -> None:
-        """Creates a packer.
-
-        Args:
-            spec: The specification.
-            keeps_old: Whether events contain the old rows of tables whose records do (REPLICA IDENTITY FULL).
-        """
+        """Creates a packer; on request, events contain old rows as records do (REPLICA IDENTITY FULL)."""
         self._buckets = spec.buckets
         self._touched = spec.touched
         self.takes_only_own = spec.takes_only_own

@@ -22,7 +22,6 @@ class PackingInput:
     Attributes:
         stage: The number of the stage that receives the rows.
         number: The number of the input in events.
-        alias: The name of the input.
         table: The declared table, with the needed columns only.
         key: The columns of the stage key.
         moves: Whether an update may change the stage key, so that old rows must be complete.
@@ -56,10 +55,8 @@ class PackingSpec:
         inputs: The inputs of all stages that keep rows of tables.
         key: The names of the key's columns in documents; only if there is one stage.
         buckets: The number of buckets of each stage; fixed for the life of a pipeline.
-        fingerprint: The fingerprint of the plan.
         touched: The stages without key columns; each batch informs them that their only group exists.
         takes_only_own: Whether records that neither a pipeline nor a service wrote are refused.
-        version: The version of this format.
     """
 
     inputs: tuple[PackingInput, ...]
@@ -106,11 +103,6 @@ def packing_spec(
 ) -> PackingSpec:
     """Returns the specification for a pipeline.
 
-    Args:
-        plan: Its plan.
-        buckets: The number of buckets of each stage.
-        proof: What proves the form of values.
-
     Raises:
         ValueError: `buckets` is not positive.
     """
@@ -123,7 +115,7 @@ def packing_spec(
             replace(i, table=in_unknown_forms(i.table)) if proof is FormProof.VALUES else i
             for each in stages
             for i in stage_inputs(each)
-            if not each.kept_by and _origin(each, i.number) == 0
+            if not each.kept_by and each.rows is not None and not each.rows.origins[i.number]
         ),
         key=tuple(column.name for column in stages[0].key) if len(stages) == 1 else (),
         buckets=buckets,
@@ -140,24 +132,12 @@ def stage_inputs(stage: StagePlan) -> tuple[PackingInput, ...]:
     return tuple(_packing_input(stage.number, number, each) for number, each in enumerate(stage.rows.inputs))
 
 
-def _origin(stage: StagePlan, number: int) -> int:
-    return 0 if stage.rows is None else stage.rows.origins[number]
-
-
 def _packing_input(stage: int, number: int, plan: InputPlan) -> PackingInput:
-    table = plan.table
     return PackingInput(
         stage=stage,
         number=number,
         alias=plan.alias,
-        table=Table(
-            schema=table.schema,
-            name=table.name,
-            columns=plan.columns,
-            primary_key=table.primary_key,
-            replica_identity_full=table.replica_identity_full,
-            left_out=table.left_out,
-        ),
+        table=replace(plan.table, columns=plan.columns),
         key=plan.key,
         moves=plan.needs_replica_identity_full,
         keeps_null_keys=plan.keeps_null_keys,

@@ -67,14 +67,7 @@ class TablePacker:
         keeps_old: bool = False,
         takes_only_own: bool = False,
     ) -> None:
-        """Creates a packer.
-
-        Args:
-            inputs: The inputs that read the table, each with the collection that receives its events.
-            buckets: The number of buckets of every stage.
-            keeps_old: Whether events contain old rows, if the table's records do.
-            takes_only_own: Whether only records of pipelines and services are regular.
-        """
+        """Creates a packer for inputs, each with the collection that receives its events."""
         columns = _united(each.table.columns for each, _ in inputs)
         table = self._table = replace(inputs[0][0].table, columns=columns)
         names = tuple(column.name for column in columns)
@@ -331,13 +324,14 @@ class _InputPacker:
         key_of, primary_key_of, old_key_of = self._key, self._primary_key, self._old_key
         for lsn, lead, old, row in changes:
             if row is None:
-                self._delete(lsn, lead, old or ())
+                old = old or ()
+                self._add(lsn, lead, old_key_of(old), encode(self._old_primary_key(old)), None)
                 continue
             values = key_of(row)
             key = encode(values)
             primary_key = key if same_keys else encode(primary_key_of(row))
             if moves and old is not None and (old_values := old_key_of(old)) != values:
-                self._leave(lsn, lead, old_values, primary_key)
+                self._add(lsn, lead, old_values, primary_key, None)
                 lead = _of_arrival(lsn, lead)
             if keeps_all or None not in values:
                 packed = encode(row if row_of is None else row_of(row))
@@ -351,9 +345,7 @@ class _InputPacker:
     def add_incomplete(self, change: RowChange, *, is_moved: bool) -> None:
         """Adds the events of a change whose row lacks values (TOAST), which the stage has to find.
 
-        Args:
-            change: The change.
-            is_moved: Whether the row had these values under another primary key.
+        A moved row had these values under another primary key.
 
         Raises:
             InputError: The row comes from another key, so the stage that receives it has never seen it.
@@ -388,13 +380,6 @@ class _InputPacker:
         """Informs all buckets that the table is empty."""
         for bucket in range(self._buckets):
             self._events.setdefault(bucket, []).append((lsn, self._number, b"", b"", None, lead))
-
-    def _delete(self, lsn: int, lead: int, old: WireRow) -> None:
-        self._leave(lsn, lead, self._old_key(old), self._encode(self._old_primary_key(old)))
-
-    def _leave(self, lsn: int, lead: int, key_values: WireRow, primary_key: bytes) -> None:
-        """Adds the event of a row that is no longer under a key."""
-        self._add(lsn, lead, key_values, primary_key, None)
 
     def _add(self, lsn: int, lead: int, key_values: WireRow, primary_key: bytes, row: PackedRow) -> None:
         if self._keeps_all or None not in key_values:

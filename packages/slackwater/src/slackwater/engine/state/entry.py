@@ -107,9 +107,7 @@ def input_tag(number: int) -> bytes:
 def sharer_part(number: int) -> bytes:
     """Returns what follows the group in names of a stage's entries that are not rows.
 
-    Args:
-        number: The stage's number among the stages whose rows are kept together; 0 for the one that keeps
-            them.
+    The number is that among the stages whose rows are kept together; 0 for the one that keeps them.
     """
     return SHARER_TAG + bytes((number,)) if number else b""
 

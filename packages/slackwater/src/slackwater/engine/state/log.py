@@ -130,15 +130,7 @@ class LogUpdate(msgspec.Struct, frozen=True, array_like=True):
 
 
 def place_writes(name: str, writes: Iterable[LogWrite]) -> tuple[bytes, list[LogUpdate]]:
-    """Places the blobs of several buckets side by side.
-
-    Args:
-        name: The name of the segment that will contain them.
-        writes: The changes of logs.
-
-    Returns:
-        The segment, and the updates that refer to it.
-    """
+    """Returns a segment with the blobs of several buckets side by side, and the updates that refer to it."""
     parts: list[bytes] = []
     updates = []
     offset = 0
@@ -165,14 +157,7 @@ class BlobSource(Protocol):
 
 
 class BucketLog:
-    """The log of one bucket, whose head contains the places of its blobs.
-
-    Args:
-        stage: The number of the stage, for errors.
-        bucket: The number of the bucket, for errors.
-        head: The head of the log.
-        source: Reads the blobs.
-    """
+    """The log of one bucket, whose head contains the places of its blobs."""
 
     def __init__(self, stage: int, bucket: int, head: LogHead, source: BlobSource) -> None:
         self.stage = stage
@@ -180,14 +165,14 @@ class BucketLog:
         self.head = head
         self._source = source
 
-    def changes(self, first: int = 0) -> Iterator[list[Change]]:
-        """Yields the changes of all blobs from one on, oldest first.
+    def changes(self) -> Iterator[list[Change]]:
+        """Yields the changes of all blobs, oldest first.
 
         Raises:
             StateError: A blob is damaged or missing.
             UnavailableError: The store does not answer.
         """
-        for blob in self.head.blobs[first:]:
+        for blob in self.head.blobs:
             yield self.blob(blob)
 
     def blob(self, blob: Blob) -> list[Change]:
@@ -239,11 +224,7 @@ def changes_bytes(changes: Iterable[Change]) -> int:
 def log_write(log: BucketLog, changes: list[Change], grown_bytes: int, contents: Contents) -> LogWrite:
     """Determines which blobs a batch adds to the log and drops from it. It only reads.
 
-    Args:
-        log: The log before the batch.
-        changes: The changes of the batch.
-        grown_bytes: By how much the changes increase the size of the live contents.
-        contents: The entries after the batch.
+    The contents are those after the batch, whose changes increase the live size by `grown_bytes`.
 
     Raises:
         StateError: A blob is damaged or missing.

@@ -36,10 +36,6 @@ class StateStore(ABC):
 
     Every method raises :class:`UnavailableError` if the store does not answer, or does not do it. A file
     system implements the methods with an underscore, which get paths and raise its own errors.
-
-    Args:
-        address: The address to show in messages.
-        folder: The path of the folder in its file system.
     """
 
     _failures: ClassVar[tuple[type[Exception], ...]] = (OSError,)

@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
-from slackwater.engine.documents import DocumentBatch, malformed_batch, moved_before
-from slackwater.engine.payloads import Document, unpack_change
+from slackwater.engine.payloads import Document, DocumentBatch, malformed_batch, moved_before, unpack_change
 from slackwater.outputs.avro import microseconds
 from slackwater.outputs.batch import CommittedDocuments, CommitUnit
 from slackwater.outputs.contract import UnfitValueError

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.registry import (
     RegistryRefusedError,
     RegistryUnavailableError,

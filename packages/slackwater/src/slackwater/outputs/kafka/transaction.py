@@ -8,8 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document
+from slackwater.engine.payloads import Document, DocumentBatch
 from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import DeliveredOffsets, Headers, KafkaTransactions
 from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
-from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import (
     OutputRefusedError,

@@ -19,8 +19,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.payloads import Document
+from slackwater.engine.payloads import Document, DocumentBatch
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
 from slackwater.outputs.postgres import ledger

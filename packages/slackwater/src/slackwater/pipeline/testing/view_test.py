@@ -19,8 +19,8 @@ from slackwater.protocol.keys import table_name
 from slackwater.settings.errors import did_you_mean
 from slackwater.sql.catalog import Catalog, Column, TypeKind
 from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.limits import open_connection
 from slackwater.sql.plan import PublishedView
-from slackwater.sql.session import open_connection
 
 
 class ViewTest:

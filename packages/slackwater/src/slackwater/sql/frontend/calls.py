@@ -16,6 +16,7 @@ from slackwater.sql.frontend.expressions import ExpressionBinder
 from slackwater.sql.frontend.syntax import Node
 from slackwater.sql.frontend.text import Splice, spliced
 from slackwater.sql.logical import AggregateCall, Expression, Relation, Window
+from slackwater.sql.rendering import AT
 
 _ORDER_SENSITIVE = frozenset(
     {
@@ -81,11 +82,7 @@ def aggregate_call(binder: ExpressionBinder, node: Node) -> AggregateCall:
 
 @dataclass
 class Windows:
-    """The window functions of one SELECT.
-
-    Attributes:
-        binder: The rows they are computed from.
-    """
+    """The window functions of one SELECT."""
 
     binder: ExpressionBinder
     _calls: dict[str, tuple[str, tuple[Expression, ...], Expression]] = field(default_factory=dict)
@@ -174,7 +171,7 @@ class _Call:
 
     def _over(self, partition: tuple[Expression, ...], orders: list[str]) -> str:
         keys = [*orders, *(map(identifier, self._level.identity) if self._is_peerless else ())]
-        parts = [f"PARTITION BY {', '.join(each.sql for each in partition)}"]
+        parts = [f"PARTITION BY {', '.join([AT, *(each.sql for each in partition)])}"]
         if keys:
             parts.append(f"ORDER BY {', '.join(keys)}")
         frame = self._frame()
@@ -231,11 +228,8 @@ def _order_splices(
 ) -> Iterator[Splice]:
     """Yields an ORDER BY for a call whose result depends on the order of rows.
 
-    Args:
-        binder: The rows that the call is computed from.
-        node: The call.
-        identity: Columns that order rows which are equal otherwise.
-        before: SQL to order by first, if the call has no ORDER BY of its own.
+    The identity orders rows that are equal otherwise; `before` is SQL to order by first, if the call has no
+    ORDER BY of its own.
     """
     if node.function in _MACROS:
         problem = f"the result of {node.function} depends on the order of the rows"

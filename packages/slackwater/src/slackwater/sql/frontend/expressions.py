@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from slackwater.sql.errors import SqlTextError
-from slackwater.sql.frontend.context import BindContext, Environment, Step
-from slackwater.sql.frontend.names import NameScope, ResolvedColumn
+from slackwater.sql.frontend.context import BindContext, Environment, NameScope, ResolvedColumn, Step
 from slackwater.sql.frontend.syntax import Node, is_expression, meaning
 from slackwater.sql.frontend.text import Splice, spliced
+from slackwater.sql.limits import open_connection
 from slackwater.sql.logical import Expression, Relation, never_null, spend
-from slackwater.sql.session import open_connection
 
 _REFUSED = {
     "STAR": ("* is not supported here", "Name the columns; count(*) is supported"),
@@ -50,8 +49,6 @@ class ExpressionBinder:
     """Binds expressions over rows of one kind: replaces names by ids, and refuses what is not allowed.
 
     Attributes:
-        environment: Where the query is.
-        scope: The names of FROM.
         identity: Columns that identify the rows.
         clause: The clause that is being read, for messages.
         relation: Returns the rows of FROM.

@@ -11,9 +11,15 @@ from dataclasses import dataclass, field, replace
 from slackwater.sql.catalog import Table
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.errors import SqlTextError
-from slackwater.sql.frontend.context import BoundQuery, CommonQuery, Environment
+from slackwater.sql.frontend.context import (
+    BoundQuery,
+    CommonQuery,
+    Environment,
+    NamedColumn,
+    NamedRelation,
+    NameScope,
+)
 from slackwater.sql.frontend.expressions import ExpressionBinder
-from slackwater.sql.frontend.names import NamedColumn, NamedRelation, NameScope
 from slackwater.sql.frontend.syntax import Item, Query, conjuncts
 from slackwater.sql.frontend.text import Splice
 from slackwater.sql.logical import (
@@ -87,7 +93,6 @@ class Region:
     Attributes:
         parts: In the order of FROM.
         conditions: Conditions over several parts.
-        span: Where it was written.
     """
 
     parts: list[Relation | _OuterJoin]
@@ -100,14 +105,9 @@ class Region:
         return frozenset(column for part in self.parts for column in part.columns)
 
     def require(self, condition: Condition, *, is_where: bool) -> bool:
-        """Adds a condition, if it belongs here.
+        """Adds a condition, if it belongs here; returns whether it does.
 
-        Args:
-            condition: The condition.
-            is_where: Whether it is from WHERE; then only comparisons of two parts are accepted.
-
-        Returns:
-            Whether it was accepted.
+        Of those from WHERE, only comparisons of two parts are accepted.
         """
         needed = set(condition.whole.columns)
         holders = [number for number, part in enumerate(self.parts) if needed & set(part.columns)]

@@ -8,10 +8,17 @@ from typing import Final
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.frontend.calls import Windows, aggregate_call
-from slackwater.sql.frontend.context import BoundSelect, Environment, Step
+from slackwater.sql.frontend.context import (
+    BoundSelect,
+    Environment,
+    NamedColumn,
+    NamedRelation,
+    NameScope,
+    ResolvedColumn,
+    Step,
+)
 from slackwater.sql.frontend.expressions import ExpressionBinder, is_aggregate
 from slackwater.sql.frontend.from_clause import Condition, Region, bind_from
-from slackwater.sql.frontend.names import NamedColumn, NamedRelation, NameScope, ResolvedColumn
 from slackwater.sql.frontend.subqueries import Correlation, Subqueries, is_correlated
 from slackwater.sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
 from slackwater.sql.frontend.text import Splice
@@ -69,9 +76,7 @@ class GroupBinder(ExpressionBinder):
     def group_by(self, node: Node, start: int) -> None:
         """Adds an expression of GROUP BY.
 
-        Args:
-            node: The expression.
-            start: The offset at which GROUP BY names it, perhaps by an alias or a position.
+        GROUP BY names it at the offset `start`, perhaps by an alias or a position.
         """
         with self._rows.reading("GROUP BY"):
             expression = self._rows.expression(node)
@@ -164,7 +169,6 @@ class _Column:
 
     Attributes:
         name: Its name; may be empty.
-        node: What was written.
         column: The column, if it comes from a star.
     """
 
@@ -174,12 +178,7 @@ class _Column:
 
 
 def bind_select(environment: Environment, select: Select, outer: ExpressionBinder | None) -> BoundSelect:
-    """Returns the tree of a SELECT.
-
-    Args:
-        environment: Where it is.
-        select: What was written.
-        outer: The outer query, if this is a subquery of an expression.
+    """Returns the tree of a SELECT, which may be a subquery of an expression of an outer query.
 
     Raises:
         SqlTextError: It uses something that is not supported.

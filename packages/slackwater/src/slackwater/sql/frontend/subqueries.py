@@ -59,11 +59,7 @@ class Correlation:
 
 
 class Subqueries:
-    """The subqueries of a SELECT.
-
-    Attributes:
-        read: Binds a subquery.
-    """
+    """The subqueries of a SELECT."""
 
     def __init__(self, read: ReadSelect) -> None:
         self.read = read

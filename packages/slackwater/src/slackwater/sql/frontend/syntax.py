@@ -44,14 +44,10 @@ class Node:
         kind: DuckDB's expression class, for instance COLUMN_REF, FUNCTION, LAMBDA, WINDOW.
         operator: DuckDB's expression type, for instance COMPARE_EQUAL.
         start: Offset of the first character, without parentheses around it; -1 if it was not written.
-        end: Offset after the last character.
-        alias: Name given with AS.
         names: Parts of a column's name, or the parameters of a lambda.
         function: Lower-case name of a function.
         parts: The expressions below it by role (``arguments``, ``filter``, ``partitions``, …); for a subquery
             the left side of IN.
-        query: The query of a subquery.
-        raw: DuckDB's own node.
     """
 
     kind: str
@@ -90,16 +86,9 @@ class Item:
         kind: BASE_TABLE, JOIN, SUBQUERY, TABLE_FUNCTION, EMPTY, …
         start: Offset of the first character; -1 if DuckDB does not say.
         end: Offset after the last character, including an alias.
-        schema: Schema of a table, as written.
-        name: Name of a table, as written.
-        alias: Alias as written; may be empty.
         columns: Column names given with the alias.
         join_type: INNER, LEFT, …
         join_kind: REGULAR, CROSS, NATURAL, ASOF, …
-        using: Columns of USING.
-        condition: The condition of ON.
-        sides: Left and right side of a join.
-        query: A subquery.
         is_decorated: Whether it has a sample, a point in time or a catalog.
     """
 
@@ -134,15 +123,6 @@ class Select:
 
     Attributes:
         start: Offset of its first expression; -1 if unknown.
-        with_: Its common tables.
-        items: The select list.
-        source: The item in FROM.
-        where: Condition of WHERE.
-        groups: Expressions of GROUP BY.
-        groups_all: Whether it has GROUP BY ALL.
-        having: Condition of HAVING.
-        qualify: Condition of QUALIFY.
-        is_distinct: Whether it is SELECT DISTINCT.
         refused: Names of clauses that no view may have, each with an offset or -1.
     """
 
@@ -165,10 +145,8 @@ class SetOperation:
 
     Attributes:
         start: Offset of its first expression; -1 if unknown.
-        with_: Its common tables.
         operation: UNION, EXCEPT, INTERSECT or UNION_BY_NAME.
         keeps_duplicates: Whether ALL follows it.
-        branches: The queries.
         refused: Names of clauses that no view may have, each with an offset or -1.
     """
 

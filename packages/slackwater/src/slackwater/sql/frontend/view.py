@@ -12,42 +12,45 @@ ordered by their identity, and `any_value` is the smallest value.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater.sql.catalog import Catalog
+from slackwater.sql.catalog import Catalog, Table
 from slackwater.sql.duckdb_sql import identifier, unwritable_type
 from slackwater.sql.errors import SqlTextError
-from slackwater.sql.frontend.context import BindContext, BoundQuery, Environment
-from slackwater.sql.frontend.names import NamedColumn
-from slackwater.sql.frontend.normal_form import normalised
+from slackwater.sql.frontend.context import BindContext, BoundQuery, Environment, NamedColumn
 from slackwater.sql.frontend.select import bind_select
 from slackwater.sql.frontend.syntax import Query, Refused, SetOperation, parse
 from slackwater.sql.frontend.text import ViewText, original_offset, spliced
-from slackwater.sql.limits import DEFAULT_LIMITS, bounded
+from slackwater.sql.limits import DEFAULT_LIMITS, bounded, scratch_database
 from slackwater.sql.logical import (
     MAX_STEPS,
     Aggregate,
     Expression,
     Extend,
+    Filter,
     Join,
     JoinKind,
+    Leaf,
     LogicalView,
     Relation,
+    Scan,
     Span,
     TooManyStepsError,
     Union,
+    Window,
+    children,
     dependencies,
     limited_steps,
     never_null,
     without_dependents,
 )
 from slackwater.sql.rendering import render_over_tables
-from slackwater.sql.session import scratch_database
 
 _NO_VIEWS: Mapping[str, ViewText] = {}
 _LESS = "Constant expressions are computed when the view is planned: simplify them"
@@ -55,15 +58,13 @@ _SMALLER = (
     "Move parts of it into other pipelines, or name what is used often in a subquery instead of an alias"
 )
 _WORD = re.compile(r"\w+|\S")
+_ID = re.compile(r'"(c\d+)"')
+
+T = TypeVar("T")
 
 
 def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = _NO_VIEWS) -> LogicalView:
-    """Returns the tree of a view.
-
-    Args:
-        text: The view.
-        catalog: The declared tables.
-        views: The pipeline's views by name, which FROM can name, too.
+    """Returns the tree of a view. FROM can name the tables of the catalog and other views of the pipeline.
 
     Raises:
         SqlTextError: The SQL is not supported. The error names the place, and what is supported.
@@ -77,11 +78,13 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
         environment = Environment(context, text, name, None, {}, [], (name,))
         result = _bind_query(parse(connection, text), environment)
         _check_names(environment, result)
-        names, types = _bind_text(environment)
+        # Only execute() reports places; only sql() knows nested types.
+        rows = connection.sql(_evaluate_on_no_rows(environment))
+        names, types = tuple(rows.columns), tuple(rows.types)
         _check_types(environment, result, types)
         _check_meaning(environment, result, names, types)
     needed = frozenset(column.id for column in result.columns)
-    relation, ids = normalised(result.relation, needed, context.first_id)
+    relation, ids = _normalised(result.relation, needed, context.first_id)
     outputs = tuple((column.name, ids[column.id]) for column in result.columns)
     labels = {new: context.labels[old] for old, new in ids.items() if old in context.labels}
     return LogicalView(text, relation, outputs, tuple(map(str, types)), labels)
@@ -118,7 +121,9 @@ def _bind_other_view(name: str, reader: Environment, span: Span) -> BoundQuery:
     environment = Environment(context, text, name, span, {}, [], (*reader.reading, name))
     result = _bind_query(parse(context.connection, text), environment)
     _check_names(reader, result)
-    _create_view(environment, f"__slackwater_views.{identifier(name)}")
+    statement = _evaluate_on_no_rows(environment)
+    view = f"__slackwater_views.{identifier(name)}"
+    context.connection.execute(f"CREATE OR REPLACE VIEW {view} AS {statement}")
     return result
 
 
@@ -165,27 +170,6 @@ def _check_meaning(
         raise environment.error(0, 0, problem, "Please report this, and write the query in another way")
 
 
-def _bind_text(environment: Environment) -> tuple[tuple[str, ...], tuple[DuckDBPyType, ...]]:
-    """Returns names and types of the columns of the view whose text has been read.
-
-    Raises:
-        SqlTextError: DuckDB cannot evaluate it: an unknown function, incompatible types, …
-    """
-    statement = _evaluate_on_no_rows(environment)
-    rows = environment.context.connection.sql(statement)
-    return tuple(rows.columns), tuple(rows.types)
-
-
-def _create_view(environment: Environment, name: str) -> None:
-    """Makes this view readable by others under a quoted name.
-
-    Raises:
-        SqlTextError: DuckDB cannot evaluate it.
-    """
-    statement = _evaluate_on_no_rows(environment)
-    environment.context.connection.execute(f"CREATE OR REPLACE VIEW {name} AS {statement}")
-
-
 def _evaluate_on_no_rows(environment: Environment) -> str:
     """Evaluates the text on no rows; returns the statement.
 
@@ -196,7 +180,6 @@ def _evaluate_on_no_rows(environment: Environment) -> str:
     statement = spliced(query, 0, len(query), environment.splices)
     connection.execute("SET errors_as_json = true")
     try:
-        # Only execute() reports places; only sql() knows nested types.
         connection.execute(statement).fetchall()
     except duckdb.Error as error:
         raise _text_error(environment, statement, error) from error
@@ -334,3 +317,92 @@ def _matched(kind: JoinKind, left: BoundQuery, right: BoundQuery, span: Span) ->
             (side(left.relation, one.id, is_safe=is_safe), side(right.relation, other.id, is_safe=is_safe))
         )
     return replace(left, relation=Join(kind, left.relation, right.relation, tuple(pairs), None, span))
+
+
+def _normalised(relation: Relation, needed: frozenset[str], first_id: int) -> tuple[Relation, dict[str, str]]:
+    """Returns the needed part of a tree, and the new id of each of its columns by the old one.
+
+    Ids are numbered in the order in which the tree creates its columns, so equal views have equal trees.
+    """
+    pruned = _pruned(relation, needed)
+    ids = {old: f"c{first_id + number}" for number, old in enumerate(dict.fromkeys(_created(pruned)))}
+    return _renamed(pruned, ids), ids
+
+
+def _created(relation: Relation) -> Iterator[str]:
+    for child in children(relation):
+        yield from _created(child)
+    yield from relation.columns
+
+
+def _renamed(part: T, ids: Mapping[str, str]) -> T:
+    """Returns a part of a tree with new ids, also within SQL; ids occur in no text that the user wrote."""
+    renamed: Any = part
+    if isinstance(part, str) and not isinstance(part, JoinKind):
+        renamed = ids.get(part) or _ID.sub(lambda found: f'"{ids.get(found[1], found[1])}"', part)
+    elif isinstance(part, tuple):
+        renamed = tuple(_renamed(each, ids) for each in part)
+    elif isinstance(part, dict):
+        renamed = {name: _renamed(each, ids) for name, each in part.items()}
+    elif is_dataclass(part) and not isinstance(part, type | Table | Span):
+        values = {each.name: _renamed(getattr(part, each.name), ids) for each in fields(part)}
+        renamed = replace(part, **values)
+    return cast("T", renamed)
+
+
+def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
+    """Returns the same rows with these columns, what identifies rows, and nothing that is unused."""
+    match relation:
+        case Scan():
+            kept = needed | {relation.ids[name] for name in relation.table.primary_key}
+            return replace(relation, ids={name: each for name, each in relation.ids.items() if each in kept})
+        case Extend():
+            computed = tuple(each for each in relation.computed if each[0] in needed)
+            child = _pruned(relation.child, needed | _columns(each for _, each in computed))
+            return Extend(child, computed) if computed else child
+        case Filter():
+            below = needed | set(relation.condition.columns)
+            return Filter(_pruned(relation.child, below), relation.condition)
+        case Join():
+            return _join(relation, needed)
+        case Aggregate():
+            return _aggregate(relation, needed)
+        case Union():
+            sources = tuple(each for each in relation.sources if each[0] in needed)
+            branches = (
+                _pruned(child, frozenset(ids[number] for _, ids in sources))
+                for number, child in enumerate(relation.children)
+            )
+            return replace(relation, children=tuple(branches), sources=sources)
+        case Window():
+            calls = tuple(each for each in relation.calls if each[0] in needed)
+            if not calls:
+                return _pruned(relation.child, needed)
+            used = _columns(relation.partition) | _columns(each for _, each in calls)
+            return replace(relation, child=_pruned(relation.child, needed | used), calls=calls)
+        case Leaf():
+            return relation
+
+
+def _join(join: Join, needed: frozenset[str]) -> Relation:
+    if join.kind is JoinKind.LEFT and not needed & set(join.right.columns):
+        is_unused = join.identity == join.left.identity  # at most one row on the right
+        if is_unused:
+            return _pruned(join.left, needed)
+    used = needed | _columns(side for pair in join.equal for side in pair)
+    used |= set(join.residual.columns) if join.residual is not None else set()
+    return replace(join, left=_pruned(join.left, used), right=_pruned(join.right, used))
+
+
+def _aggregate(relation: Aggregate, needed: frozenset[str]) -> Relation:
+    kept = needed | set(relation.identity)
+    groups = tuple(each for each in relation.groups if each[0] in kept)
+    calls = tuple(each for each in relation.calls if each[0] in needed)
+    if not groups and not calls:
+        calls = relation.calls[:1]
+    used = _columns(each for _, each in (*groups, *calls))
+    return replace(relation, child=_pruned(relation.child, used), groups=groups, calls=calls)
+
+
+def _columns(parts: Iterable[object]) -> frozenset[str]:
+    return frozenset(column for part in parts for column in getattr(part, "columns", ()))

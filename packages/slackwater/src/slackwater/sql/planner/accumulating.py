@@ -57,7 +57,6 @@ class AccumulatorInput:
     """An accumulator and the values that are added to it.
 
     Attributes:
-        accumulator: As in the stage's plan.
         value: SQL of the value that a row adds; empty for count(*).
         condition: SQL that must hold for a row to count.
         columns: Ids that value and condition read.
@@ -74,7 +73,6 @@ class Accumulation:
     """The accumulators that keep an aggregate, and its results over them.
 
     Attributes:
-        kept: The accumulators.
         results: SQL of each call's result over the accumulators' columns, by id.
     """
 
@@ -104,11 +102,8 @@ def partials_statement(
 ) -> str:
     """Returns SQL for what changed rows add to groups, see :mod:`slackwater.sql.plan`.
 
-    Args:
-        relation_sql: SELECT of the point, the groups and the columns that the accumulators read.
-        groups: Ids of the groups.
-        kept: The accumulators.
-        wire: SQL for the wire value of each group.
+    The relation is a SELECT of the point, the groups and the columns that the accumulators read; `wire` is
+    SQL for the wire value of each group.
     """
     grouped = "".join(f", {identifier(name)}" for name in groups)
     key = ", ".join(wire)
@@ -136,11 +131,8 @@ def accumulated_relation(
 ) -> str:
     """Returns a SELECT of the point and the wanted columns of an aggregate, from its accumulators.
 
-    Args:
-        groups: Id of each group and the SQL of its value from its transport column ``k<i>``.
-        accumulation: How it is maintained.
-        wanted: Ids.
-        is_global: Whether the single group exists even without rows.
+    Each group has the SQL of its value from its transport column ``k<i>``. A global group exists even without
+    rows.
     """
     values = dict(groups) | dict(accumulation.results)
     shown = "".join(f", {values[name]} AS {identifier(name)}" for name in wanted)

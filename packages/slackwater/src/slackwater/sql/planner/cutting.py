@@ -21,6 +21,7 @@ from slackwater.sql.duckdb_sql import (
 )
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.frontend import ViewText, planning, read_view
+from slackwater.sql.limits import open_connection
 from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
@@ -49,7 +50,7 @@ from slackwater.sql.plan import (
     fingerprint,
 )
 from slackwater.sql.planner.accumulating import Accumulation, accumulation
-from slackwater.sql.planner.fragments import Assembly, Fragment, KeptGroups, assemble
+from slackwater.sql.planner.fragments import Assembly, Fragment, KeptGroups, StageList, assemble
 from slackwater.sql.planner.partitioning import (
     Key,
     Leaves,
@@ -59,8 +60,6 @@ from slackwater.sql.planner.partitioning import (
     keys_of_join,
 )
 from slackwater.sql.planner.sharing import shared, with_identities, with_shared_rows
-from slackwater.sql.planner.stage_list import StageList
-from slackwater.sql.session import open_connection
 
 _CAST_HINT = "Write CAST(… AS …) on one side, so that both sides have the same type"
 
@@ -72,12 +71,6 @@ class Cutter:
     """Divides the views of a pipeline. Stages are numbered in the order in which they are finished."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, accumulates: bool = True) -> None:
-        """Creates a cutter without stages.
-
-        Args:
-            connection: Used to determine types; nothing is left in it.
-            accumulates: Whether aggregates may be kept without the rows of their groups.
-        """
         self._accumulates = accumulates
         self._connection = connection
         self._leaves = Leaves()

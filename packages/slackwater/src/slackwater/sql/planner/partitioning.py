@@ -34,9 +34,7 @@ class StageRows:
     """The rows that a stage passes on.
 
     Attributes:
-        stage: Its number.
         wire: Ids of the wire row's values, the identity first.
-        types: DuckDB types of these values.
     """
 
     stage: int
@@ -53,8 +51,6 @@ class LeafKey:
     """The key by which the rows of one leaf are split.
 
     Attributes:
-        leaf: The leaf.
-        key: Its key columns.
         keeps_nulls: Whether rows with a NULL in the key can be part of the result.
     """
 
@@ -112,11 +108,13 @@ class Leaves:
         found = self._split(relation, key, keeps_nulls=True)
         return found if found is not None and self.has_equal_types(found) else None
 
-    def split_join(self, join: Join, keys: tuple[Key, Key]) -> Partitioning | None:
+    def split_join(
+        self, join: Join, keys: tuple[Key, Key], *, keeps_nulls: bool = True
+    ) -> Partitioning | None:
         """Splits the leaves of a join so that rows that are compared are together, ignoring types."""
         drops_left = join.kind in {JoinKind.INNER, JoinKind.SEMI}
-        left = self._split(join.left, keys[0], keeps_nulls=not drops_left)
-        right = self._split(join.right, keys[1], keeps_nulls=join.kind is JoinKind.FULL)
+        left = self._split(join.left, keys[0], keeps_nulls=keeps_nulls and not drops_left)
+        right = self._split(join.right, keys[1], keeps_nulls=keeps_nulls and join.kind is JoinKind.FULL)
         return None if left is None or right is None else left + right
 
     def may_be_key(self, leaf: Leaf, key: Key) -> bool:
@@ -161,7 +159,8 @@ class Leaves:
             case Union():
                 return self._split_union(relation, key, keeps_nulls=keeps_nulls)
             case Join():
-                return self._split_below_join(relation, key, keeps_nulls=keeps_nulls)
+                sides = _sides(relation, key)
+                return None if sides is None else self.split_join(relation, sides, keeps_nulls=keeps_nulls)
             case Filter() | Extend() | Aggregate() | Window():
                 below = _below(relation, key)
                 return None if below is None else self._split(relation.child, below, keeps_nulls=keeps_nulls)
@@ -179,17 +178,6 @@ class Leaves:
                 return None
             found += part
         return found
-
-    def _split_below_join(self, join: Join, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
-        sides = _sides(join, key)
-        if sides is None:
-            return None
-        left_key, right_key = sides
-        drops_left = join.kind in {JoinKind.INNER, JoinKind.SEMI}
-        drops_right = join.kind is not JoinKind.FULL
-        left = self._split(join.left, left_key, keeps_nulls=keeps_nulls and not drops_left)
-        right = self._split(join.right, right_key, keeps_nulls=keeps_nulls and not drops_right)
-        return None if left is None or right is None else left + right
 
 
 def _sides(join: Join, key: Key) -> tuple[Key, Key] | None:
@@ -240,12 +228,7 @@ def _through(computed: dict[str, Expression], key: Key) -> Key | None:
 
 
 def reads(relation: Relation, split: Partitioning) -> dict[int, Reads]:
-    """Returns how each leaf is read, by the leaf's number.
-
-    Args:
-        relation: The tree.
-        split: How its leaves are split.
-    """
+    """Returns how each leaf of a tree is read, given how its leaves are split, by the leaf's number."""
     keys = {part.leaf.number: part.key for part in split}
     return _ReadModes(keys).modes(relation) | dict.fromkeys(_alone(relation), Reads.ALONE)
 

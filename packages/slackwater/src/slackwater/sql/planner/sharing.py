@@ -31,8 +31,7 @@ from slackwater.sql.plan import (
     rows_table,
     statement_words,
 )
-from slackwater.sql.planner.fragments import unused_name
-from slackwater.sql.planner.stage_list import with_edges
+from slackwater.sql.planner.fragments import unused_name, with_edges
 
 _IDENTITY_DIGITS = 16
 _ID_LIKE = re.compile(r"\b[ck]\d+\b", re.IGNORECASE)
@@ -64,11 +63,8 @@ def with_identities(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
     """Returns the plan with an identity for each stage, which equal stages of other pipelines share.
 
     Stages of equal identity keep equal state if they read the same source. Equal stages may have different
-    identities if names in their views look generated.
-
-    Args:
-        plan: A plan in which no two stages with rows are equal, and each has only the columns that it needs.
-        texts: As for :func:`shared`.
+    identities if names in their views look generated. No two stages with rows may be equal, and each has only
+    the columns that it needs.
     """
     written = _id_like_names(texts)
     columns_taken = _columns_taken(plan)
@@ -83,14 +79,10 @@ def with_identities(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
     )
 
 
-def stage_uses(plan: EnginePlan, texts: Iterable[str]) -> tuple[EnginePlan, dict[int, int]]:
-    """Returns what :func:`shared` does, and for each of its stages how many of the plan it replaces."""
-    texts = tuple(texts)
-    stands_for = _stand_ins(plan, _id_like_names(texts))
-    kept = sorted(set(stands_for.values()))
-    return _merged(plan, stands_for), dict(
-        enumerate((Counter(stands_for.values())[number] for number in kept), 1)
-    )
+def stage_uses(plan: EnginePlan, texts: Iterable[str]) -> dict[int, int]:
+    """Returns for each stage of what :func:`shared` returns how many of the plan it replaces."""
+    uses = Counter(_stand_ins(plan, _id_like_names(texts)).values())
+    return dict(enumerate((uses[number] for number in sorted(uses)), 1))
 
 
 def _id_like_names(texts: Iterable[str]) -> frozenset[str]:
@@ -137,11 +129,8 @@ def _units(plan: EnginePlan) -> Iterator[tuple[StagePlan, ...]]:
 class _Meaning:
     """What a unit computes, in a form that is equal for equal units.
 
-    Args:
-        unit: The stages.
-        columns_taken: For number of stage and input, the positions of its columns in the rows received.
-        stands_for: For each earlier stage, a value that is equal for equal stages.
-        written: Names that users wrote.
+    The columns taken are, by numbers of stage and input, the positions of its columns in the rows received. A
+    stage is equal to an earlier one that it stands for.
     """
 
     def __init__(
@@ -206,10 +195,7 @@ class _Meaning:
 def _canonical(statement: str, columns: Mapping[str, list[str]], fixed: frozenset[str]) -> str:
     """Returns a statement without spacing, comments and generated names.
 
-    Args:
-        statement: The statement.
-        columns: For each name of inputs' columns, the positions of these columns.
-        fixed: Names that look generated, but are not.
+    The columns are the places of each name of the inputs' columns; fixed names look generated, but are not.
     """
     ids: dict[str, str] = {}
 
@@ -269,12 +255,7 @@ def _inputs(inputs: Iterable[InputPlan], new: Mapping[int, int]) -> tuple[InputP
 
 
 def with_shared_rows(plan: EnginePlan, catalog: Catalog) -> EnginePlan:
-    """Returns a plan of the same stages in which rows that several of them keep are kept by one.
-
-    Args:
-        plan: A plan in which each stage keeps its own rows.
-        catalog: The declared tables.
-    """
+    """Returns a plan of the same stages in which rows that several of them keep are kept by one."""
     groups: dict[Hashable, list[StagePlan]] = {}
     for stage in plan.stages:
         if stage.rows is None or not stage.key or any(stage.rows.origins):

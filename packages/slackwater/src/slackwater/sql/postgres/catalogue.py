@@ -7,29 +7,19 @@ from functools import cache
 
 from slackwater.cdc.catalogue import CatalogueReader
 from slackwater.sql.errors import MissingTablesError
+from slackwater.sql.limits import scratch_database
 from slackwater.sql.postgres.ddl import parse_catalog
 from slackwater.sql.postgres.types import GENERATED
-from slackwater.sql.session import scratch_database
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 # Reserved in PostgreSQL but not in DuckDB, whose keywords are otherwise PostgreSQL's.
 _RESERVED_BY_POSTGRES = frozenset(
-    (
-        "current_catalog",
-        "current_date",
-        "current_role",
-        "current_schema",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "grant",
-        "localtime",
-        "localtimestamp",
-        "session_user",
-        "system_user",
-        "user",
-    )
-)
+    {
+        "current_catalog", "current_date", "current_role", "current_schema", "current_time",
+        "current_timestamp", "current_user", "grant", "localtime", "localtimestamp", "session_user",
+        "system_user", "user",
+    }
+)  # fmt: skip
 
 _HEADER = """\
 -- Tables from PostgreSQL's catalogue, written by `slackwater schema pull`.
@@ -181,11 +171,8 @@ def _lost_columns(statements: str) -> Iterator[str]:
 def find_tables(connection: CatalogueReader, schemas: Sequence[str] | None = None) -> tuple[str, ...]:
     """Returns the tables of a database as `schema.table`, in order; a partitioned table counts as one.
 
-    Reads only; blocks. Temporary and unlogged tables are omitted: their changes are not in the log.
-
-    Args:
-        connection: An open connection.
-        schemas: Only tables in these schemas; None means all schemas except the database's own.
+    Reads only; blocks. Temporary and unlogged tables are omitted: their changes are not in the log. Without
+    schemas, those of all schemas except the database's own.
     """
     rows = connection.execute(_FIND, [schemas is None, list(schemas or ())]).fetchall()
     return tuple(name for (name,) in rows)
@@ -197,12 +184,6 @@ def table_statement(
     """Returns DDL, as :func:`pull_schema` writes it, of a table that exists in no database.
 
     Its columns may be NULL, and its changes contain the whole old row.
-
-    Args:
-        schema: Name of its schema.
-        name: Its name.
-        columns: Names and types.
-        primary_key: Names of the columns of its primary key.
     """
     table = _PulledTable(schema, name, True, [], list(primary_key))
     table.columns += [(column, type_name, False, None) for column, type_name in columns]

@@ -7,7 +7,7 @@ is refused, and the error names its place.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -33,36 +33,22 @@ _SUPPORTED = (
     "ALTER TABLE … ADD PRIMARY KEY and ALTER TABLE … REPLICA IDENTITY FULL; "
     "`slackwater schema pull` writes such a file from the database"
 )
-_PASSED_OVER = (
-    ("SET",),
-    ("SELECT",),
-    ("COMMENT",),
-    ("GRANT",),
-    ("REVOKE",),
-    ("BEGIN",),
-    ("COMMIT",),
-    ("CREATE", "SCHEMA"),
-    ("CREATE", "EXTENSION"),
-    ("CREATE", "SEQUENCE"),
-    ("CREATE", "INDEX"),
-    ("CREATE", "UNIQUE", "INDEX"),
-    ("ALTER", "SEQUENCE"),
-    ("ALTER", "TYPE"),
-    ("ALTER", "DOMAIN"),
-    ("ALTER", "SCHEMA"),
-)
-_ALTERATIONS_PASSED_OVER = (
-    ("OWNER",),
-    ("ENABLE",),
-    ("CLUSTER",),
-    ("ADD", "CONSTRAINT"),
-    ("ADD", "FOREIGN"),
-    ("ADD", "UNIQUE"),
-    ("ADD", "CHECK"),
-    ("ADD", "GENERATED"),
-    ("SET",),
-    ("DEFAULT",),
-)
+_PASSED_OVER = tuple(
+    tuple(start.split())
+    for start in (
+        "SET", "SELECT", "COMMENT", "GRANT", "REVOKE", "BEGIN", "COMMIT", "CREATE SCHEMA", "CREATE EXTENSION",
+        "CREATE SEQUENCE", "CREATE INDEX", "CREATE UNIQUE INDEX", "ALTER SEQUENCE", "ALTER TYPE",
+        "ALTER DOMAIN", "ALTER SCHEMA", "CREATE TYPE", "CREATE DOMAIN",
+    )
+)  # fmt: skip
+"""The beginnings of statements that do not change what a row looks like, or that are read before."""
+_ALTERATIONS_PASSED_OVER = tuple(
+    tuple(start.split())
+    for start in (
+        "OWNER", "ENABLE", "CLUSTER", "ADD CONSTRAINT", "ADD FOREIGN", "ADD UNIQUE", "ADD CHECK",
+        "ADD GENERATED", "SET", "DEFAULT",
+    )
+)  # fmt: skip
 _TABLE_CONSTRAINTS = frozenset({"CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE"})
 _UNREADABLE_NAME = re.compile(r'["\\\x00-\x1f]')
 _COLUMN_CONSTRAINTS = frozenset(
@@ -95,8 +81,6 @@ class _Word:
     Attributes:
         text: As written; a quoted name without its quotes.
         upper: Upper-case form to compare keywords with; empty for quoted names and strings.
-        start: Offset of the first character.
-        end: Offset behind the last character.
     """
 
     text: str
@@ -177,10 +161,7 @@ class _Reader:
             self._add_type(name, self._type(statement.source, words))
 
     def read(self, statement: _Statement) -> None:
-        if any(
-            statement.starts_with(*start)
-            for start in (*_PASSED_OVER, ("CREATE", "TYPE"), ("CREATE", "DOMAIN"))
-        ):
+        if any(statement.starts_with(*start) for start in _PASSED_OVER):
             return
         if statement.skip("CREATE", "TABLE") or statement.skip("CREATE", "UNLOGGED", "TABLE"):
             self._read_table(statement)
@@ -219,12 +200,15 @@ class _Reader:
             raise statement.error(f"table {schema}.{name} is declared twice", "Keep one of the declarations")
         if not statement.starts_with("("):
             raise statement.error(f"table {schema}.{name} has no list of columns")
-        definition = _TableDefinition()
+        columns: dict[str, Column] = {}
+        key: tuple[str, ...] = ()
         for item in _split_at_commas(statement.take_parenthesised()):
-            self._read_item(_Statement(statement.source, item), definition)
-        self.tables[schema, name] = definition.table(schema, name)
+            key = self._read_item(_Statement(statement.source, item), columns) or key
+        table = Table(schema, name, tuple(columns.values()), (), replica_identity_full=False)
+        self.tables[schema, name] = _with_primary_key(table, key)
 
-    def _read_item(self, item: _Statement, definition: "_TableDefinition") -> None:
+    def _read_item(self, item: _Statement, columns: dict[str, Column]) -> tuple[str, ...]:
+        """Reads a column or a constraint; returns the primary key that it declares, if it does."""
         if item.starts_with("LIKE"):
             raise item.error("LIKE is not supported", "Write the columns out")
         first = item.take("a column or constraint")
@@ -233,25 +217,20 @@ class _Reader:
                 item.take("a constraint name")
             else:
                 item.position -= 1
-            if item.skip("PRIMARY", "KEY"):
-                definition.primary_key = _names(item.take_parenthesised())
-            return
+            return _names(item.take_parenthesised()) if item.skip("PRIMARY", "KEY") else ()
         words, constraints = _type_and_constraints(item.rest())
         if not words:
             raise item.error(f"column {first.name} has no type")
-        if first.name in definition.columns:
+        if first.name in columns:
             item.position -= 1
             raise item.error(f"column {first.name} is declared twice", "Keep one of the declarations")
-        if _contains(constraints, "PRIMARY", "KEY"):
-            definition.primary_key = (first.name,)
         implied = "serial" in words[0].name or _contains(constraints, "AS", "IDENTITY")
         not_null = implied or _contains(constraints, "NOT", "NULL")
         column_type = self._column_type(item, first, words)
         if _is_computed(constraints):
             column_type = generated_type(column_type)
-        definition.columns[first.name] = Column(
-            first.name, column_type, not not_null, _has_default(constraints)
-        )
+        columns[first.name] = Column(first.name, column_type, not not_null, _has_default(constraints))
+        return (first.name,) if _contains(constraints, "PRIMARY", "KEY") else ()
 
     def _read_alteration(self, statement: _Statement) -> None:
         statement.skip("IF", "EXISTS")
@@ -287,21 +266,13 @@ class _Reader:
         if statement.skip("SET", "NOT", "NULL"):
             self.tables[key] = _with_not_null(self.tables[key], (name,))
         elif statement.skip("SET", "DEFAULT"):
-            self.tables[key] = _with_default(self.tables[key], name)
+            self.tables[key] = _changed(
+                self.tables[key], lambda c: replace(c, has_default=c.has_default or c.name == name)
+            )
         elif not any(statement.starts_with(*start) for start in _ALTERATIONS_PASSED_OVER):
             raise statement.error(
                 "this ALTER TABLE is not supported", "Declare the table as it is now. " + _SUPPORTED
             )
-
-
-@dataclass(slots=True)
-class _TableDefinition:
-    columns: dict[str, Column] = field(default_factory=dict)
-    primary_key: tuple[str, ...] = ()
-
-    def table(self, schema: str, name: str) -> Table:
-        table = Table(schema, name, tuple(self.columns.values()), (), replica_identity_full=False)
-        return _with_primary_key(table, self.primary_key)
 
 
 def _with_primary_key(table: Table, names: tuple[str, ...]) -> Table:
@@ -309,26 +280,22 @@ def _with_primary_key(table: Table, names: tuple[str, ...]) -> Table:
 
 
 def _with_not_null(table: Table, names: tuple[str, ...]) -> Table:
-    columns = (
-        replace(column, nullable=column.nullable and column.name not in names) for column in table.columns
-    )
-    return replace(table, columns=tuple(columns))
+    return _changed(table, lambda c: replace(c, nullable=c.nullable and c.name not in names))
 
 
 def _with_lost_columns(table: Table) -> Table:
     """Marks columns as unsupported if the table's records do not always contain their values."""
     is_full = table.replica_identity_full
-    columns = (
-        replace(c, type=type_in_table(c.type, is_nullable=c.nullable, replica_identity_full=is_full))
-        for c in table.columns
+    return _changed(
+        table,
+        lambda c: replace(
+            c, type=type_in_table(c.type, is_nullable=c.nullable, replica_identity_full=is_full)
+        ),
     )
-    return replace(table, columns=tuple(columns))
 
 
-def _with_default(table: Table, name: str) -> Table:
-    return replace(
-        table, columns=tuple(replace(c, has_default=c.has_default or c.name == name) for c in table.columns)
-    )
+def _changed(table: Table, change: Callable[[Column], Column]) -> Table:
+    return replace(table, columns=tuple(map(change, table.columns)))
 
 
 def _schema_and_name(parts: tuple[str, ...]) -> tuple[str, str]:

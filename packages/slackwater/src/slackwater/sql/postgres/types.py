@@ -22,48 +22,27 @@ _SUPPORTED = (
     "domains of the schema files, and one-dimensional arrays of these"
 )
 
-_INTEGERS = {
-    "smallint": TypeKind.SMALLINT,
-    "int2": TypeKind.SMALLINT,
-    "smallserial": TypeKind.SMALLINT,
-    "serial2": TypeKind.SMALLINT,
-    "integer": TypeKind.INTEGER,
-    "int": TypeKind.INTEGER,
-    "int4": TypeKind.INTEGER,
-    "serial": TypeKind.INTEGER,
-    "serial4": TypeKind.INTEGER,
-    "bigint": TypeKind.BIGINT,
-    "int8": TypeKind.BIGINT,
-    "bigserial": TypeKind.BIGINT,
-    "serial8": TypeKind.BIGINT,
-}
 _SIMPLE = {
-    "boolean": (TypeKind.BOOLEAN, "boolean"),
-    "bool": (TypeKind.BOOLEAN, "boolean"),
-    "real": (TypeKind.REAL, "real"),
-    "float4": (TypeKind.REAL, "real"),
-    "double precision": (TypeKind.DOUBLE, "double precision"),
-    "float8": (TypeKind.DOUBLE, "double precision"),
-    "oid": (TypeKind.BIGINT, "oid"),
-    "text": (TypeKind.TEXT, "text"),
-    "citext": (TypeKind.TEXT, "citext"),
-    "xml": (TypeKind.TEXT, "xml"),
-    "inet": (TypeKind.TEXT, "inet"),
-    "cidr": (TypeKind.TEXT, "cidr"),
-    "macaddr": (TypeKind.TEXT, "macaddr"),
-    "date": (TypeKind.DATE, "date"),
-    "uuid": (TypeKind.UUID, "uuid"),
-    "json": (TypeKind.JSON, "json"),
-    "jsonb": (TypeKind.JSON, "jsonb"),
-    "bytea": (TypeKind.BYTEA, "bytea"),
+    TypeKind.SMALLINT: ("smallint", "int2", "smallserial", "serial2"),
+    TypeKind.INTEGER: ("integer", "int", "int4", "serial", "serial4"),
+    TypeKind.BIGINT: ("bigint", "int8", "bigserial", "serial8", "oid"),
+    TypeKind.BOOLEAN: ("boolean", "bool"),
+    TypeKind.REAL: ("real", "float4"),
+    TypeKind.DOUBLE: ("double precision", "float8"),
+    TypeKind.TEXT: ("text", "citext", "xml", "inet", "cidr", "macaddr"),
+    TypeKind.DATE: ("date",),
+    TypeKind.UUID: ("uuid",),
+    TypeKind.JSON: ("json", "jsonb"),
+    TypeKind.BYTEA: ("bytea",),
 }
+"""The names of types without arguments."""
+_KINDS = {name: kind for kind, names in _SIMPLE.items() for name in names}
+_HAVE_OWN_NAME = frozenset({TypeKind.TEXT, TypeKind.JSON})
+"""Types of these kinds differ; the other names of a kind mean the same as the first one, except oid."""
+
 _TEXTS = {
-    "varchar": "character varying",
-    "character varying": "character varying",
-    "char varying": "character varying",
-    "char": "character",
-    "character": "character",
-    "bpchar": "character",
+    **dict.fromkeys(("varchar", "character varying", "char varying"), "character varying"),
+    **dict.fromkeys(("char", "character", "bpchar"), "character"),
 }
 _TIMES = {
     "timestamp": (TypeKind.TIMESTAMP, "timestamp", "without time zone"),
@@ -107,8 +86,7 @@ _FLOAT_DIGITS = 24  # float(1..24) is real, float(25..53) is double precision
 def parse_type(text: str) -> ColumnType:
     """Returns the type that `text` names; an unknown type is not an error, but has the kind `UNSUPPORTED`.
 
-    Args:
-        text: The type as written after the column's name; case and spacing do not matter.
+    Case and spacing do not matter.
     """
     written = " ".join(text.split())
     match = _SHAPE.match(written.lower().replace('"', ""))
@@ -177,15 +155,13 @@ def type_in_table(of: ColumnType, *, is_nullable: bool, replica_identity_full: b
 
 
 def _is_enum(of: ColumnType) -> bool:
-    return of.kind is TypeKind.TEXT and of.name not in _SIMPLE and not of.name.startswith("character")
+    return of.kind is TypeKind.TEXT and of.name not in _KINDS and not of.name.startswith("character")
 
 
 def _scalar_type(name: str, arguments: tuple[str, ...]) -> ColumnType:
-    if name in _SIMPLE and not arguments:
-        kind, canonical = _SIMPLE[name]
-        return _type(kind, canonical)
-    if name in _INTEGERS and not arguments:
-        return _type(_INTEGERS[name], _INTEGERS[name].value)
+    if name in _KINDS and not arguments:
+        kind = _KINDS[name]
+        return _type(kind, name if kind in _HAVE_OWN_NAME or name == "oid" else _SIMPLE[kind][0])
     if name in {"numeric", "decimal", "dec"}:
         return _numeric(arguments)
     if name in _TEXTS:

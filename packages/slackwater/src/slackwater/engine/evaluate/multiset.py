@@ -48,12 +48,7 @@ _decode = msgspec.msgpack.Decoder(Value).decode
 
 
 def multiset_prefix(group: bytes, number: int) -> bytes:
-    """Returns the beginning of the names of a multiset's entries.
-
-    Args:
-        group: The group's part of a name.
-        number: The number of the accumulator that keeps the values.
-    """
+    """Returns the beginning of the names of a multiset's entries."""
     return group + MULTISET_TAG + number.to_bytes(_NUMBER_BYTES, "big")
 
 
@@ -92,10 +87,7 @@ class OrderedMultiset:
     def __init__(self, contents: Contents, prefix: bytes, touched: Mapping[bytes, str]) -> None:
         """Creates the multiset as it was before the batch.
 
-        Args:
-            contents: The entries of the bucket.
-            prefix: See :func:`multiset_prefix`.
-            touched: The texts of all values that the batch will add to, by sort key.
+        `touched` contains the texts of all values that the batch will add to, by sort key.
         """
         self._contents = contents
         self._prefix = prefix
@@ -114,11 +106,7 @@ class OrderedMultiset:
         """By how much the number of different values has grown since before the batch."""
 
     def add(self, additions: Mapping[bytes, int], refusal: Refusal) -> None:
-        """Applies a step.
-
-        Args:
-            additions: By sort key, the change of the value's count in this step; negative if it falls.
-            refusal: Creates the error below.
+        """Applies a step: changes of counts by sort key, negative if the count falls.
 
         Raises:
             Exception: The count of a value would be negative; the error is the one that `refusal` returns.
@@ -136,14 +124,6 @@ class OrderedMultiset:
             elif before and not value.count:
                 self.gained -= 1
 
-    def smallest(self) -> str | None:
-        """Returns the text of the smallest value; None if there is none."""
-        return self._end(is_largest=False)
-
-    def largest(self) -> str | None:
-        """Returns the text of the largest value; None if there is none."""
-        return self._end(is_largest=True)
-
     def conclude(self, outcome: Outcome) -> None:
         """Adds the changes that the batch has made to the entries to the outcome."""
         for rank, (name, value) in enumerate(zip(self._names, self._values, strict=True)):
@@ -152,7 +132,8 @@ class OrderedMultiset:
             data = _packed(value, self._sort_keys[rank]) if value.count else None
             outcome.change(name, self._stored[rank], data)
 
-    def _end(self, *, is_largest: bool) -> str | None:
+    def end(self, *, is_largest: bool) -> str | None:
+        """Returns the text of the smallest or the largest value; None if there is none."""
         end = self._ends.get(is_largest)
         if end is None:
             others = _outermost(self._contents, self._prefix, set(self._names), is_largest=is_largest)
