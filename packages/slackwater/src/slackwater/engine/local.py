@@ -179,7 +179,7 @@ class LocalEngine:
     ) -> dict[int, list[Document]]:
         """Processes a batch of whole commits.
 
-        The changes are as a connector writes them; so many tasks pack them. `first_lsn` is the LSN of the
+        The changes are as a connector writes them; this many tasks pack them. `first_lsn` is the LSN of the
         first commit, if it changes nothing that the pipeline reads. The documents of each view are in commit
         order, as a sink publishes them.
         """

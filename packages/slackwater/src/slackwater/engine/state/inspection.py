@@ -351,7 +351,7 @@ def find_state(store: StateStore) -> FoundState:
 def stage_states(store: StateStore, state: State, *, top: int | None = None) -> list[StageState]:
     """Returns the totals of a state, by stage.
 
-    With `top`, also so many of the largest keys of each stage: all contents are then read, one bucket at a
+    With `top`, also this many of the largest keys of each stage: all contents are then read, one bucket at a
     time, through an index in a temporary folder. A running pipeline keeps the files of a state for a few more
     batches.
 
