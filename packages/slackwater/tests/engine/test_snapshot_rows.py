@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.changes import BatchChanges, SnapshotPlaces, find_places
+from slackwater.cdc.changes import BatchChanges, SnapshotPlaces
 from slackwater.engine.local import LocalEngine
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.payloads import Document
@@ -226,8 +226,8 @@ class Reader:
 
     def _pack(self, task: BatchTask) -> list[tuple[int, int, bytes]]:
         tables = (TABLE,)
-        places = find_places(task, "inv", tables, ((span, self._messages(span)) for span in task.spans))
-        changes = BatchChanges(task, "inv", tables, places)
+        changes = BatchChanges(task, "inv", tables)
+        changes.look_ahead(lambda: ((span, self._messages(span)) for span in task.spans))
         result = []
         for span in task.spans:
             packer = EventPacker(self.engine.spec)

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 from slackwater.cdc import BadInputError
 from slackwater.cdc.avro import ToJson
 from slackwater.cdc.batch import BatchTask, OffsetSpan
-from slackwater.cdc.changes import BatchChanges, find_keyless, find_places
+from slackwater.cdc.changes import BatchChanges
 from slackwater.cuts import (
     CutLog,
     RecordsGoneError,
@@ -203,12 +203,7 @@ class Pipeline(ABC):
         )
         portions = list(reader.read(task.spans))
         tables, to_json = self._options.tables, self._to_json
-        places = keyless = None
-        if task.needs_look_ahead:
-            places = find_places(task, SOURCE, tables, portions, to_json=to_json)
-        if task.repeated and task.has_whole_topics:
-            keyless = find_keyless(task, SOURCE, tables, portions, places=places, to_json=to_json)
-        changes = BatchChanges(task, SOURCE, tables, places, to_json=to_json, keyless=keyless)
+        changes = BatchChanges(task, SOURCE, tables, to_json=to_json).look_ahead(lambda: portions)
         for span, messages in portions:
             for message, change, commit_lsn in changes.find(span, messages):
                 before, after = (None if v is None else bytes(v) for v in (change.before, change.after))

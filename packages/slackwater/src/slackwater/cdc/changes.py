@@ -15,8 +15,9 @@ a row too early, and never an older state after a newer one.
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Self
 
 from slackwater.cdc import Change, UndecodableRecordError, decode_change
 from slackwater.cdc.batch import BatchTask, OffsetSpan, Record, bad_input
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t"})
 Located = tuple[Record, Change, int]
 """The record, its content, and the commit LSN of its transaction."""
+Portion = tuple[OffsetSpan, Sequence[Record]]
+"""Records of a span, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +61,15 @@ class BatchChanges:
     batch's table repeat earlier ones, or belong to an initial snapshot that was restarted. All of them are
     dropped. Rows of transactions known to be in Kafka twice are compared by change identity ``(xid, lsn,
     table, op, key)``; only the first counts, whichever partition the others are in: partitions may have been
-    added. For rows without keys see :class:`KeylessRows`: a batch that may repeat some is read twice.
-
-    Rows of snapshots that belong to no commit get the LSN from :class:`SnapshotPlaces`, so a batch with such
-    rows is read twice: first by :func:`find_places`.
+    added. For rows without keys see :class:`KeylessRows`, and for rows of snapshots that belong to no commit
+    :class:`SnapshotPlaces`. A batch that may have such rows is read twice: first by :meth:`look_ahead`.
 
     Args:
         task: The task whose spans are read.
         source: The connector's ``topic.prefix``.
         tables: The tables that the query reads.
-        places: Those of this task's snapshot rows without a commit; None if it has none.
         topics: The topics of tables; None for those that Debezium names after them.
         to_json: Converts values to JSON; None if they are JSON.
-        keyless: The repeated rows without keys, by :func:`find_keyless`; None to refuse such rows.
     """
 
     def __init__(
@@ -78,17 +77,16 @@ class BatchChanges:
         task: BatchTask,
         source: str,
         tables: Sequence[str],
-        places: "SnapshotPlaces | None" = None,
         *,
         topics: SourceTopics | None = None,
         to_json: "ToJson | None" = None,
-        keyless: KeylessRows | None = None,
     ) -> None:
-        self._keyless = keyless
+        self._task = task
+        self._keyless: KeylessRows | None = None
         self._by_xid = task.table.by_xid()
         self._snapshots = task.table.snapshot_lsns
         self._late = task.late_snapshots
-        self._places = places
+        self._places: SnapshotPlaces | None = None
         self._repeated = task.repeated
         self._seen: set[tuple[object, ...]] = set()
         self._topics = topics or SourceTopics(source)
@@ -96,6 +94,34 @@ class BatchChanges:
         self._tables = frozenset(tables)
         self._to_json = to_json
         self._by_topic: dict[str, frozenset[str]] = {}
+
+    def look_ahead(self, portions: Callable[[], Iterable[Portion]]) -> Self:
+        """Reads the spans for what decides about rows of snapshots, and about repeated rows without keys.
+
+        Args:
+            portions: Returns the spans with their records; called once for each kind that there may be.
+
+        Raises:
+            BadInputError: At the first record that cannot be understood.
+        """
+        task = self._task
+        if task.needs_look_ahead:
+            places = self._places = SnapshotPlaces(task.end_lsn)
+            for message, change, commit_lsn in self._all(portions()):
+                has_commit = change.xid is not None or change.lsn in self._snapshots
+                places.read(message, change, commit_lsn if has_commit else None)
+            self._seen.clear()
+        if task.repeated and task.has_whole_topics:
+            self._repeated, found = frozenset[int](), KeylessRows()
+            without_key = ((span, [m for m in messages if m.key() is None]) for span, messages in portions())
+            for message, change, commit_lsn in self._all(without_key):
+                if commit_lsn in task.repeated and change.op != "t":
+                    found.note(message, change)
+            self._repeated, self._keyless = task.repeated, found
+        return self
+
+    def _all(self, portions: Iterable[Portion]) -> Iterator[Located]:
+        return chain.from_iterable(self.find(span, messages) for span, messages in portions)
 
     def window(self, span: OffsetSpan) -> SpanTransactions | None:
         """Returns the interval of a span whose records may be regular; None if each needs :meth:`find`."""
@@ -214,54 +240,6 @@ class BatchChanges:
             raise bad_input(
                 message, f"{problem}; give it a primary key and start with a new snapshot"
             ) from None
-
-
-def find_keyless(
-    task: BatchTask,
-    source: str,
-    tables: Sequence[str],
-    portions: Iterable[tuple[OffsetSpan, Sequence[Record]]],
-    *,
-    places: "SnapshotPlaces | None" = None,
-    topics: SourceTopics | None = None,
-    to_json: "ToJson | None" = None,
-) -> KeylessRows:
-    """Reads a task's spans for the rows of repeated transactions that have no key.
-
-    Raises:
-        BadInputError: At the first record that cannot be understood.
-    """
-    repeated = replace(task, repeated=frozenset())
-    commits, found = task.repeated, KeylessRows()
-    changes = BatchChanges(repeated, source, tables, places, topics=topics, to_json=to_json)
-    for span, messages in portions:
-        for message, change, commit_lsn in changes.find(span, [m for m in messages if m.key() is None]):
-            if commit_lsn in commits and change.op != "t":
-                found.note(message, change)
-    return found
-
-
-def find_places(
-    task: BatchTask,
-    source: str,
-    tables: Sequence[str],
-    portions: Iterable[tuple[OffsetSpan, Sequence[Record]]],
-    *,
-    topics: SourceTopics | None = None,
-    to_json: "ToJson | None" = None,
-) -> "SnapshotPlaces":
-    """Reads a task's spans for the changes after its snapshot rows; see :class:`SnapshotPlaces`.
-
-    Raises:
-        BadInputError: At the first record that cannot be understood.
-    """
-    places, exact = SnapshotPlaces(task.end_lsn), task.table.snapshot_lsns
-    changes = BatchChanges(task, source, tables, places, topics=topics, to_json=to_json)
-    for span, messages in portions:
-        for message, change, commit_lsn in changes.find(span, messages):
-            has_commit = change.xid is not None or change.lsn in exact
-            places.read(message, change, commit_lsn if has_commit else None)
-    return places
 
 
 class SnapshotPlaces:

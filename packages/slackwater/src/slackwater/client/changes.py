@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from slackwater.cdc import Change
 from slackwater.cdc.batch import BatchTask, OffsetSpan, Record, TransactionTable
-from slackwater.cdc.changes import BatchChanges, SnapshotPlaces, find_keyless, find_places
-from slackwater.cdc.keyless import KeylessRows
+from slackwater.cdc.changes import BatchChanges
 from slackwater.client.inputs import ChangeTopics, Share, select
 from slackwater.client.merges import PartitionQueues, size_of
 from slackwater.client.transaction import Commit, LanePosition, Piece, Place
@@ -157,19 +156,9 @@ class _Group:
                 self._queues.start(place, start).take_below(start)
         return _Front(published, ends, transactions, task, changes)
 
-    def _changes(
-        self, task: BatchTask, places: SnapshotPlaces | None = None, keyless: KeylessRows | None = None
-    ) -> BatchChanges:
+    def _changes(self, task: BatchTask) -> BatchChanges:
         inputs = self._inputs
-        return BatchChanges(
-            task,
-            inputs.source,
-            inputs.tables,
-            places,
-            keyless=keyless,
-            topics=inputs.topics,
-            to_json=inputs.to_json,
-        )
+        return BatchChanges(task, inputs.source, inputs.tables, topics=inputs.topics, to_json=inputs.to_json)
 
     def _unread(self, front: _Front) -> list[Place]:
         found = []
@@ -202,16 +191,7 @@ class _Group:
 
     def _locate_together(self, front: _Front, portions: list[tuple[OffsetSpan, list[Record]]]) -> None:
         """Finds changes of which some are repeated, or rows of snapshots whose place others decide."""
-        inputs, task = self._inputs, front.task
-        source, tables, topics, to_json = inputs.source, inputs.tables, inputs.topics, inputs.to_json
-        places = keyless = None
-        if task.needs_look_ahead:
-            places = find_places(task, source, tables, portions, topics=topics, to_json=to_json)
-        if task.repeated and task.has_whole_topics:
-            keyless = find_keyless(
-                task, source, tables, portions, places=places, topics=topics, to_json=to_json
-            )
-        changes = self._changes(task, places, keyless)
+        changes = self._changes(front.task).look_ahead(lambda: portions)
         front.by_lsn = {}
         for span, records in portions:
             for record, change, lsn in changes.find(span, records):

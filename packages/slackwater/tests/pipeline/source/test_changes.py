@@ -7,7 +7,7 @@ from confluent_kafka import Message
 
 from slackwater.cdc import BadInputError
 from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater.cdc.changes import BatchChanges, find_keyless, find_places
+from slackwater.cdc.changes import BatchChanges
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, SourceTopics
 
 Value = Callable[..., bytes]
@@ -176,8 +176,7 @@ def test_rows_that_cannot_be_used_are_bad_input(
 def placed(task: BatchTask, *records: Message) -> list[tuple[int | None, int]]:
     """Offsets and LSNs of what counts, with the first reading that a task with such rows needs."""
     span, tables = task.spans[0], ("inventory.orders",)
-    places = find_places(task, "inv", tables, [(span, list(records))])
-    batch = BatchChanges(task, "inv", tables, places)
+    batch = BatchChanges(task, "inv", tables).look_ahead(lambda: [(span, list(records))])
     return [(message.offset(), lsn) for message, _, lsn in batch.find(span, list(records))]
 
 
@@ -314,8 +313,7 @@ def test_rows_without_a_key_are_compared_within_repeated_transactions_only(
         record(row_value(xid, 900, after={"n": 1}), offset=n, key=None) for n, xid in enumerate((7, 7, 8, 8))
     ]
     tables = ("inventory.orders",)
-    keyless = find_keyless(task, "inv", tables, [(SPAN, rows)])
-    batch = BatchChanges(task, "inv", tables, keyless=keyless)
+    batch = BatchChanges(task, "inv", tables).look_ahead(lambda: [(SPAN, rows)])
     assert [message.offset() for message, _, _ in batch.find(SPAN, rows)] == [0, 2, 3]
 
 
@@ -324,7 +322,6 @@ def test_a_row_that_came_is_not_the_same_as_one_that_went(row_value: Value, reco
     task = BatchTask((SPAN,), table, frozenset({1000}), has_whole_topics=True)
     images = ({"after": {"n": 1}}, {"before": {"n": 1}})
     rows = [record(row_value(7, 900, op="u", **image), offset=n, key=None) for n, image in enumerate(images)]
-    keyless = find_keyless(task, "inv", ("inventory.orders",), [(SPAN, rows)])
-    batch = BatchChanges(task, "inv", ("inventory.orders",), keyless=keyless)
+    batch = BatchChanges(task, "inv", ("inventory.orders",)).look_ahead(lambda: [(SPAN, rows)])
     with pytest.raises(BadInputError, match="it cannot be determined which of them are the same row"):
         list(batch.find(SPAN, rows))

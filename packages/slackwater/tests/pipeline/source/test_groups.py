@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slackwater.cdc.batch import BatchTask, OffsetSpan
-from slackwater.cdc.changes import BatchChanges, find_places
+from slackwater.cdc.changes import BatchChanges
 from slackwater.engine.settings import Scope
 from slackwater.pipeline.source import markers, planner
 from slackwater.pipeline.source.feed import Feed
@@ -221,8 +221,7 @@ class Reader:
     def _rows(self, tasks: list[BatchTask]) -> Iterator[Row]:
         for task in tasks:
             portions = [(span, self._messages(span)) for span in task.spans]
-            places = find_places(task, "inv", TABLES, portions) if task.needs_look_ahead else None
-            changes = BatchChanges(task, "inv", TABLES, places)
+            changes = BatchChanges(task, "inv", TABLES).look_ahead(portions.copy)
             for span, messages in portions:
                 for found, _, commit_lsn in changes.find(span, messages):
                     lsn = json.loads(found.key() or b"")["id"]

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.batch import BatchTask, OffsetSpan, bad_input
-from slackwater.cdc.changes import BatchChanges, Located, find_keyless, find_places
+from slackwater.cdc.changes import BatchChanges, Located
 from slackwater.cdc.connector import foreign_change
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec
@@ -170,20 +170,13 @@ def _opened(
     options: SourceOptions, task: BatchTask
 ) -> Iterator[tuple[BatchChanges, Iterator[tuple[OffsetSpan, list[Message]]]]]:
     """Provides what determines which records count, and the records."""
-    what = task, options.source, options.tables
     topics, to_json = options.source_topics, _kept_decoder(options)
-    places = keyless = None
     with kept_consumer(options.servers.kafka.client_config) as consumer:
         reader = SpanReader(
             consumer, timeout_seconds=options.read_timeout_ms / 1000, may_start_late=task.may_start_late
         )
-        if task.needs_look_ahead:
-            seen = reader.read(task.spans)
-            places = find_places(*what, seen, topics=topics, to_json=to_json)
-        if task.repeated and task.has_whole_topics:
-            seen = reader.read(task.spans)
-            keyless = find_keyless(*what, seen, places=places, topics=topics, to_json=to_json)
-        changes = BatchChanges(*what, places, topics=topics, to_json=to_json, keyless=keyless)
+        changes = BatchChanges(task, options.source, options.tables, topics=topics, to_json=to_json)
+        changes.look_ahead(lambda: reader.read(task.spans))
         yield changes, reader.read(task.spans)
 
 
