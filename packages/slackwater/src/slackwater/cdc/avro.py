@@ -40,13 +40,11 @@ _FLOAT_DIGITS: Final = range(6, 10)
 
 _UNREADABLE = (
     EOFError,
-    IndexError,
-    KeyError,
+    LookupError,
     MemoryError,
     OverflowError,
     RecursionError,
     TypeError,
-    UnicodeDecodeError,
     ValueError,
     struct.error,
 )
@@ -109,7 +107,6 @@ class _ReadableSchema:
     """A schema prepared for reading values."""
 
     parsed: Any
-    """The schema as fastavro parses it."""
     fix: _Fix | None
     """None: values need no fix."""
     read: Callable[[BytesIO, Any, None], Any]

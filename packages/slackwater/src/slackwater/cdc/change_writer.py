@@ -57,7 +57,6 @@ class ChangeWriter:
         self.counts: dict[str, int] = {}
         """Events by table, as ``schema.table``."""
         self.total = 0
-        """Events of all tables."""
         self.xid = commit.xid or xid_of_position(commit.lsn)
         """The xid in events, BEGIN and END."""
         self._tail = b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d}' % _times(now_ms)

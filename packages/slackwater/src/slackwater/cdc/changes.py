@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t"})
 Located = tuple[Record, Change, int]
-"""The record, its content, and the commit LSN of its transaction."""
 Portion = tuple[OffsetSpan, Sequence[Record]]
 """Records of a span, in their order."""
 

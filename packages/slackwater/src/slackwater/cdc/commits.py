@@ -182,13 +182,10 @@ class Commits:
         self.run_times_ms: dict[str, int] = {}
         """The newest record timestamp of each connector run."""
         self.position = watch.transaction_position = position
-        """The next offset to be read."""
         self.last_lsn = lsn
         """ENDs at or below this are repeats, or contained in a snapshot."""
         self.sequence = 0
-        """Number of the newest END."""
         self.newest: End | None = None
-        """The newest END; None before the first."""
         self.newest_written_ms = 0
         """The record timestamp of the newest END."""
         self.stale_count = 0

@@ -29,9 +29,7 @@ class Fault(NamedTuple):
 
     name: str
     has: str
-    """Its value."""
     needs: str
-    """The required value."""
     reason: str
     is_silent: bool
     """Whether views would be wrong although no record contradicts the declared tables."""

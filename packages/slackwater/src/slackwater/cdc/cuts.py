@@ -59,9 +59,7 @@ class Cuts:
         self._barriers = barriers
         self.timeline = timeline if start is None else start.timeline
         self.lsn = 0 if start is None else start.lsn
-        """The commit LSN of the frontier."""
         self.cut_lsn = self.lsn
-        """The LSN of the newest cut."""
         self.transaction_offset = 0 if start is None else start.transaction_offset
         self.passed = 0
         """The sequence of the newest transaction on the frontier."""

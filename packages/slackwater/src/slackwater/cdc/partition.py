@@ -67,7 +67,6 @@ class ParsedRows(NamedTuple):
     """Records of one partition written by one run of the connector."""
 
     segments: list[Segment]
-    """The segments in the order of their offsets."""
     position: int
     """The offset after the last record, tombstones included; 0 if there was no record."""
 

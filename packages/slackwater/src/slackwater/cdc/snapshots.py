@@ -110,7 +110,6 @@ class Snapshots:
         self._fences = fences
         self._watch = watch
         self.announced = Announcements()
-        """The notifications about snapshots."""
         self.tables = TableSnapshots(
             topics, self.announced, commits, partitions, start=start, complete=complete
         )

@@ -69,7 +69,6 @@ class RunRows:
     def __init__(self, run: str) -> None:
         self.run = run
         self.tracks: dict[str, Track] = {}
-        """The tracks by table."""
         self.missing = 0
         """Rows that END counts and that were not read; before END, minus the number of rows read."""
 

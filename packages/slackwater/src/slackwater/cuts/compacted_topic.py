@@ -60,7 +60,6 @@ class CompactedTopic(ABC, Generic[Entry]):
     """
 
     topic: ClassVar[str]
-    """The topic's name."""
 
     def __init__(
         self,

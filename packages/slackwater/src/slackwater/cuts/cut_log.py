@@ -45,7 +45,6 @@ class LoggedRecord:
 
     record: LogRecord
     log_offset: int
-    """Its offset in the cut log."""
     written_ms: int = field(default=0, compare=False)
     """Its timestamp, milliseconds since the epoch; 0 if unknown."""
 

@@ -10,7 +10,7 @@ it cannot make a loop longer.
 
 import dataclasses
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -113,11 +113,9 @@ class StoredPosition:
     """The position of a store's newest cut, without the cut itself."""
 
     position: CommitPosition
-    """Position of the newest cut."""
     log_offset: int
     """The offset at which the cut log keeps it."""
     publisher: str
-    """Id of the sidecar that published it."""
 
 
 class RedisMarkerStore:
@@ -140,7 +138,8 @@ class RedisMarkerStore:
     ) -> None:
         self._client = client
         self._address = address
-        self._retention = _RetentionWindow(retention or CutRetention())
+        self._retention = retention or CutRetention()
+        self._windows: defaultdict[str, _Window] = defaultdict(_Window)
         self._log_id = ""
         self._put_cut = client.register_script(_PUT_CUT)
         self._set_markers = client.register_script(_SET_MARKERS)
@@ -209,7 +208,7 @@ class RedisMarkerStore:
             cut.cut.lsn,
             data,
             cut.log_offset,
-            self._retention.add(keys[0], cut.cut.lsn, len(data)),
+            self._windows[keys[0]].add(cut.cut.lsn, len(data), self._retention),
             self._log_id,
             *_flat(_encode_frontier(cut, status)),
             *_flat(_encode_status(status)),
@@ -269,7 +268,8 @@ class RedisMarkerStore:
     def set_status(self, source: str, status: FrontierStatus) -> None:
         """Replaces the state of the frontier; leaves the newest cut alone."""
         key = frontier_key(source)
-        fields = _encode_status(status) | _encode_connector(status.connector)
+        connector = b"" if status.connector is None else msgspec.json.encode(status.connector)
+        fields = _encode_status(status) | {"connector": connector}
         self._ask("set_status", lambda: self._client.hset(key, mapping=fields))
 
     def status(self, source: str) -> FrontierStatus | None:
@@ -361,32 +361,25 @@ def _fault(error: Exception) -> StoreFault | None:
     return None if is_away else StoreFault.CONTENT
 
 
-class _RetentionWindow:
-    """The cuts that this process has published lately, to recognise those that are too old to keep."""
-
-    def __init__(self, retention: CutRetention) -> None:
-        self._retention = retention
-        self._windows: dict[str, _Window] = {}
-
-    def add(self, stream: str, lsn: int, size: int) -> int:
-        """Notes a cut; returns the oldest LSN to keep, or 0 if nothing has to be removed."""
-        window = self._windows.setdefault(stream, _Window())
-        if not window.cuts or lsn > window.cuts[-1][0]:
-            window.cuts.append((lsn, size))
-            window.total += size
-        while len(window.cuts) > 1 and (
-            len(window.cuts) > self._retention.max_cuts or window.total > self._retention.max_bytes
-        ):
-            window.total -= window.cuts.popleft()[1]
-            window.floor = window.cuts[0][0]
-        return window.floor
-
-
 @dataclass(slots=True)
 class _Window:
+    """The cuts of a stream that this process has published lately, to recognise those too old to keep."""
+
     cuts: deque[tuple[int, int]] = field(default_factory=deque)
     total: int = 0
     floor: int = 0
+
+    def add(self, lsn: int, size: int, retention: CutRetention) -> int:
+        """Notes a cut; returns the oldest LSN to keep, or 0 if nothing has to be removed."""
+        if not self.cuts or lsn > self.cuts[-1][0]:
+            self.cuts.append((lsn, size))
+            self.total += size
+        while len(self.cuts) > 1 and (
+            len(self.cuts) > retention.max_cuts or self.total > retention.max_bytes
+        ):
+            self.total -= self.cuts.popleft()[1]
+            self.floor = self.cuts[0][0]
+        return self.floor
 
 
 def _address(url: str) -> str:
@@ -451,13 +444,9 @@ def _encode_status(status: FrontierStatus) -> dict[Any, Any]:
     }
 
 
-def _encode_connector(report: ConnectorReport | None) -> dict[Any, Any]:
-    """Returns the field of the frontier hash that describes the connector."""
-    return {"connector": b"" if report is None else msgspec.json.encode(report)}
-
-
 def _decode_status(fields: Mapping[str, bytes]) -> FrontierStatus:
     """Returns the state from the fields of the frontier hash."""
+    connector = fields.get("connector")
     return FrontierStatus(
         state=FrontierState(fields["state"].decode()),
         detail=fields["detail"].decode(),
@@ -465,12 +454,8 @@ def _decode_status(fields: Mapping[str, bytes]) -> FrontierStatus:
         sidecar=fields["sidecar"].decode(),
         timeline=_decode_number(fields["on_timeline"]) if fields.get("on_timeline") else None,
         regression=_decode_regression(fields.get("regression", b"")),
-        connector=_decode_connector(fields.get("connector", b"")),
+        connector=msgspec.json.decode(connector, type=ConnectorReport) if connector else None,
     )
-
-
-def _decode_connector(text: bytes) -> ConnectorReport | None:
-    return msgspec.json.decode(text, type=ConnectorReport) if text else None
 
 
 def _decode_regression(text: bytes) -> RegressionNotice | None:

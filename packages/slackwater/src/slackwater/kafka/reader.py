@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # most readers need no administration, and start without its 
     from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but untyped
 
 Place = tuple[str, int]
-"""A topic and the number of one of its partitions."""
 
 _FOR_EVER = sys.maxsize
 """The end of what is followed: no partition has this many offsets."""
@@ -85,7 +84,6 @@ class TopicReader:
         self._seconds, self._patience = seconds, seconds if patience is None else patience
         self._clock = clock or SystemClock()
         self.expected = set(expected)
-        """Topics that exist."""
         self._admin: AdminClient | None = None
         self._is_closed = False
         self._consumer = Consumer(

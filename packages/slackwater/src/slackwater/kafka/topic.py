@@ -13,7 +13,6 @@ from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, code_of, create_top
 from slackwater.protocol import UnavailableError
 
 Config = Mapping[str, str | int | float | bool]
-"""librdkafka's settings."""
 
 WITHOUT_OFFSET: Final = "a record was acknowledged without an offset"
 """It may be where any record is, e.g. if a broker recognised a repeated batch: it has to be written again."""

@@ -142,7 +142,6 @@ class BatchCommits:
         self._emit = emit
         self._scope = scope
         self.units = commit_units(batch.header, emit, scope)
-        """The commit records, ascending."""
 
     def check_views(self, outputs: int) -> None:
         """Rejects documents of a view that has no output.

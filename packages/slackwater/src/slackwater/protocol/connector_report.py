@@ -151,7 +151,6 @@ class RegressionNotice:
     """The first END of the lower LSNs, in the transaction topic: a new timeline begins there."""
     xid: int
     commit_lsn: int
-    """Commit LSN of that END."""
     newest_lsn: int
     """The commit LSN that was the newest until then."""
     has_snapshot: bool
@@ -168,11 +167,9 @@ class FrontierStatus:
     wall_ms: int
     """The time of the report, milliseconds since the epoch."""
     sidecar: str
-    """Id of the sidecar process."""
     timeline: int | None = None
     """The timeline that the sidecar follows; None if unknown."""
     regression: RegressionNotice | None = None
-    """The reason if the state is ``regressed``."""
     connector: ConnectorReport | None = None
     """What the sidecar knows about the connector; None if nothing. Only the store's ``set_status``
     changes it, because cuts are put too often for that."""

@@ -129,7 +129,6 @@ SIDECAR_METRICS: tuple[Metric, ...] = (
         "slackwater_cut_bytes", "Encoded size of cuts; at most ten samples per second.", buckets=_BYTES
     ),
 )
-"""Everything a sidecar exposes."""
 
 DEPENDENCIES = ("kafka", "redis")
 """Values of the label ``dependency``."""
@@ -212,7 +211,6 @@ RUN_METRICS: tuple[Metric, ...] = (
         of=_RUN,
     ),
 )
-"""Everything that a run of a pipeline exposes."""
 
 COMPONENTS = ("connector", "sidecar", "pipeline")
 """Values of the label ``component``, in the order of the data."""
@@ -261,7 +259,6 @@ CONTROL_METRICS: tuple[Metric, ...] = (
     ),
     LEASES := _gauge("slackwater_leases", "Leases of readers that are in this state.", "state", of=()),
 )
-"""Everything a control plane exposes."""
 
 
 def series_of(metric: Metric) -> Iterator[str]:
@@ -279,7 +276,6 @@ class Distribution:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(bounds) + 1)
         self.total = 0.0
-        """Sum of all values."""
 
     def observe(self, value: float) -> None:
         """Counts a value."""

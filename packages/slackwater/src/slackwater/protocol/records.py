@@ -154,7 +154,6 @@ class PublishedCut:
 
     cut: Cut
     log_offset: int
-    """Offset of the cut's record in the cut log."""
     written_ms: int = field(default=0, compare=False)
     """The timestamp of that record, milliseconds since the epoch; 0: not known."""
 
@@ -182,9 +181,7 @@ class AheadMarkers:
     previous_lsn: int
     """The transaction table covers commits in ``(previous_lsn, lsn]``; not below the frontier at the time."""
     lsn: int
-    """The largest ``safe_commit_lsn`` of the markers."""
     transactions: tuple[CommittedTransaction, ...]
-    """Transactions with at least one change event, in commit order."""
     markers: Mapping[tuple[str, int], Marker]
     """The markers by topic and partition; only those that are ahead of the frontier."""
     repeated: frozenset[int] = field(default=frozenset())
@@ -216,9 +213,7 @@ class TimelineDecision:
     transaction_offset: Count
     """Its beginning in the transaction topic; data topics are read on from the newest cut."""
     wall_ms: Moment
-    """The time of the decision, milliseconds since the epoch."""
     decided_by: str
-    """The operator: free text, e.g. user@host."""
     reason: str = ""
 
 
@@ -230,9 +225,7 @@ class PassDecision:
     log_offset: Count
     """The record's offset in the cut log."""
     wall_ms: Moment
-    """The time of the decision, milliseconds since the epoch."""
     decided_by: str
-    """The operator: free text, e.g. user@host."""
     reason: str = ""
 
 
@@ -254,7 +247,6 @@ class Refusal:
 
 
 LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision | PassDecision | Refusal
-"""All kinds of records in a cut log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

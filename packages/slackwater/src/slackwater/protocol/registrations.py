@@ -30,7 +30,6 @@ class RegisteredStage:
     key: tuple[str, ...]
     """The columns that its rows are spread by."""
     tables: tuple[str, ...]
-    """Full names of the tables that it reads."""
     stages: tuple[Count, ...]
     """Numbers of the stages whose results it takes."""
     why: str
@@ -46,7 +45,6 @@ class RegisteredView:
 
     name: str
     output: str
-    """The name of the topic or the table."""
     kind: str
     """The kind of output: ``kafka``, ``postgres``, ``delta``, ``iceberg``, or ``function``."""
     format: str
@@ -84,12 +82,9 @@ class PipelineRegistration:
     checkpoint: str
     """The address of the checkpoint, without credentials."""
     run: str
-    """A random id of this run."""
     host: str
     pid: Count
-    """The process of the run."""
     version: str
-    """Of Slackwater."""
     started_ms: Moment
     """The time at which the run began, milliseconds since the epoch."""
 
@@ -139,15 +134,11 @@ class PipelineReport:
     parts_us: Mapping[str, Count] = field(default_factory=dict)
     """Microseconds by part of the batch, one after the other; empty as before."""
     events: Count = 0
-    """Change events of the source in the batch."""
     documents: Count = 0
-    """Documents written with the batch, deletes included."""
     run_events: Count = 0
     """Change events in all batches of the run."""
     run_documents: Count = 0
-    """Documents of all batches of the run."""
     end: RunEnd | None = None
-    """None while the run continues."""
     stage_work: tuple[StageWork, ...] = ()
     """What each stage has cost in the batch; empty: not known."""
     state_bytes: Mapping[str, Count] = field(default_factory=dict)
@@ -158,7 +149,6 @@ class PipelineReport:
 
 
 PipelineRecord = PipelineRegistration | PipelineReport
-"""All kinds of records in the topic of pipelines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +199,6 @@ class Lease:
     id: str
     """Random; holds no slash."""
     source: str
-    """The source of the commit."""
     timeline: Count
     commit_lsn: Count
     pipelines: tuple[str, ...]
@@ -219,7 +208,6 @@ class Lease:
     taken_ms: Moment
     """When it was taken, milliseconds since the epoch, by the reader's clock, as the next one."""
     expires_ms: Moment
-    """When it expires."""
 
     @property
     def position(self) -> CommitPosition:
@@ -232,7 +220,6 @@ class Hold:
     """A pipeline's answer to a lease: it keeps the state, or says why it does not."""
 
     lease: str
-    """The id."""
     pipeline: str
     until_ms: Moment
     """The end of the lease as the pipeline knows it, milliseconds since the epoch."""
@@ -241,7 +228,6 @@ class Hold:
 
 
 LeaseRecord = Lease | Hold
-"""All records of the topic of leases."""
 
 
 def lease_record_key(record: LeaseRecord) -> bytes:
@@ -262,9 +248,7 @@ class ReaderSwitch:
     """Readers of a pipeline read this revision from a commit on. The newest such record is valid."""
 
     base_name: str
-    """The pipeline's name without the revision."""
     pipeline: str
-    """The name with it."""
     revision: _Number
     source: str
     timeline: Count

@@ -187,7 +187,6 @@ class KafkaSinkSettings(SinkSettings):
     prefix: str = ""
     """The ``topic.prefix`` of outputs that are tables; empty if there are none."""
     kafka: KafkaSettings
-    """The cluster of the outputs."""
     registry: RegistrySettings | None = None
     """The registry of the outputs' schemas; None if no output has one."""
     replication_factor: int = -1

@@ -78,13 +78,10 @@ class KafkaSink(Sink):
         self._guard = TopicGuard(self._patient)
         self._producer: KafkaTransactions | None = None
         self._timeout = settings.transaction_timeout
-        """The time-out of the producer's transactions."""
         self._limits: Mapping[str, int] = {}
         self._transaction: BatchTransaction | None = None
-        """The open one."""
         self._progress: ProgressRecord | None = None
         self._put_progress = nothing_visible(settings.pipeline)
-        """The progress that becomes visible with the next commit."""
 
     @property
     def place(self) -> str:

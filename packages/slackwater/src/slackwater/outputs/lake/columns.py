@@ -55,7 +55,6 @@ _NAMES: Final = {
     "double": "double",
     "date32[day]": "date",
 }
-"""By Arrow's name of the type."""
 _LISTS: Final = frozenset({"list", "array"})
 _INTEGERS: Final = frozenset(name for name, kind in _TYPES.items() if "int" in name)
 _FLOATS: Final = frozenset({"float", "double"})

@@ -30,24 +30,11 @@ from slackwater.protocol import LakeSettings
 
 _COMPACTED_BYTES: Final = 128 * 1024 * 1024
 """Files of this size or larger are not compacted any more."""
-_KEEP_ROWS: Final = frozenset(
-    {
-        "ADD COLUMN",
-        "ADD COLUMNS",
-        "ADD CONSTRAINT",
-        "ADD FEATURE",
-        "CLUSTER BY",
-        "COMPUTE STATS",
-        "CREATE TABLE",
-        "OPTIMIZE",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "UPDATE SCHEMA",
-        "UPGRADE PROTOCOL",
-        "VACUUM END",
-        "VACUUM START",
-    }
-)
+_KEEP_ROWS: Final = frozenset({
+    "ADD COLUMN", "ADD COLUMNS", "ADD CONSTRAINT", "ADD FEATURE", "CLUSTER BY", "COMPUTE STATS",
+    "CREATE TABLE", "OPTIMIZE", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPDATE SCHEMA",
+    "UPGRADE PROTOCOL", "VACUUM END", "VACUUM START",
+})  # fmt: skip
 """The names of operations that do not change the rows of a table."""
 _LOST_AGE: Final = timedelta(days=1)
 """A file that was written longer ago than this does not belong to a batch that is still being written."""
@@ -86,7 +73,6 @@ class DeltaLakeTable:
 
     def __init__(self, name: str, address: str, options: dict[str, str]) -> None:
         self.name = name
-        """See :class:`LakeTable`."""
         self._address = address
         self._options = options
         self._loaded: DeltaTable | None = None

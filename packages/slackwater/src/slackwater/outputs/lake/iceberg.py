@@ -114,7 +114,6 @@ class IcebergTable:
 
     def __init__(self, name: str, lake: IcebergLake) -> None:
         self.name = name
-        """See :class:`LakeTable`."""
         self._identifier = tuple(name.split("."))
         self._lake = lake
         self._loaded: Table | None = None
@@ -311,11 +310,8 @@ def _translated() -> Iterator[None]:
 
 
 def _snapshot(snapshot: TableSnapshot | None) -> Snapshot:
-    if snapshot is None:
-        return Snapshot(_NO_SNAPSHOT, {})
-    summary = snapshot.summary
-    if summary is None:
-        return Snapshot(snapshot.snapshot_id, {})
+    if snapshot is None or (summary := snapshot.summary) is None:
+        return Snapshot(_NO_SNAPSHOT if snapshot is None else snapshot.snapshot_id, {})
     keeps_rows = summary.operation is Operation.REPLACE
     return Snapshot(snapshot.snapshot_id, summary.additional_properties, keeps_rows)
 

@@ -56,7 +56,6 @@ class LedgerRow:
     previous_lsn: int
     """The commit LSN of the previous batch."""
     snapshots: dict[str, int]
-    """The snapshot of each table, by its name."""
     written_at: datetime
 
     @property

@@ -63,7 +63,6 @@ class LakeSinkSettings(SinkSettings):
     outputs: tuple[OutputTable, ...]
     """The outputs by number of the view, each with a different table."""
     lake: LakeSettings
-    """The place of the tables, and how long states are kept."""
 
 
 class LakeSink(Sink):

@@ -8,7 +8,6 @@ from typing import Any, Final, Protocol
 
 Properties = Mapping[str, str]
 Key = Mapping[str, Any]
-"""Columns with their values."""
 NO_KEY: Final[Key] = {}
 
 DELETED: Final = "slackwater_deleted"

@@ -18,27 +18,19 @@ _LONGEST_NAME: Final = 63
 
 _TYPES: Final = {
     "BOOLEAN": "boolean",
-    "TINYINT": "smallint",
-    "UTINYINT": "smallint",
-    "SMALLINT": "smallint",
-    "USMALLINT": "integer",
-    "INTEGER": "integer",
-    "UINTEGER": "bigint",
-    "BIGINT": "bigint",
+    **dict.fromkeys(("TINYINT", "UTINYINT", "SMALLINT"), "smallint"),
+    **dict.fromkeys(("USMALLINT", "INTEGER"), "integer"),
+    **dict.fromkeys(("UINTEGER", "BIGINT"), "bigint"),
     "UBIGINT": "numeric(20,0)",
-    "HUGEINT": "numeric(39,0)",
-    "UHUGEINT": "numeric(39,0)",
+    **dict.fromkeys(("HUGEINT", "UHUGEINT"), "numeric(39,0)"),
     "FLOAT": "real",
     "DOUBLE": "double precision",
     "VARCHAR": "text",
     "UUID": "uuid",
     "DATE": "date",
     "TIME": "time without time zone",
-    "TIMESTAMP": "timestamp without time zone",
-    "TIMESTAMP_S": "timestamp without time zone",
-    "TIMESTAMP_MS": "timestamp without time zone",
-    "TIMESTAMP WITH TIME ZONE": "timestamp with time zone",
-    "TIMESTAMPTZ": "timestamp with time zone",
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), "timestamp without time zone"),
+    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"), "timestamp with time zone"),
     "TIME WITH TIME ZONE": "time with time zone",
     "INTERVAL": "interval",
     "BIT": "bit varying",
@@ -71,9 +63,7 @@ class PostgresSinkSettings(SinkSettings):
     """The tables of a pipeline in a database."""
 
     outputs: tuple[OutputTable, ...]
-    """The outputs by number of the view, each with a different table."""
     postgres: PostgresSettings
-    """The database of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
