@@ -205,10 +205,9 @@ def follow_one_database(kafka: KafkaSettings, first: str, second: str) -> bool:
 def _newest_ends(kafka: KafkaSettings, topic: str) -> Iterable[End]:
     for message in read_to_end(kafka, [topic], newest=_NEWEST):
         value = message.value()
-        if value is not None:
-            found = decode_transaction(value)
-            if isinstance(found, End):
-                yield found
+        found = None if value is None else decode_transaction(value)
+        if isinstance(found, End):
+            yield found
 
 
 def _places(ends: Iterable[End]) -> tuple[dict[int, int], dict[int, int]]:

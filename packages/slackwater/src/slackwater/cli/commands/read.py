@@ -326,10 +326,9 @@ def wait(
         except NotVisibleError as error:
             late = error
         shown = {each.pipeline: each.newest() for each in outputs}
-        if as_json:
-            click.echo(answer_json(at, shown, is_visible=late is None))
-        else:
-            Output().table(answer_rows(at, shown, is_visible=late is None))
+        rows = answer_rows(at, shown, is_visible=late is None)
+        text = answer_json(at, shown, is_visible=late is None).decode()
+        Output().report(text, aligned(rows), as_json=as_json)
         if late is not None:
             raise late
 

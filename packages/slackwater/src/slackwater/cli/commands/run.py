@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -217,14 +217,12 @@ def default_index_root(environment: Mapping[str, str]) -> Path | None:
     The user's cache folder if it can be written; else None.
     """
     cache = user_cache(environment)
-    if cache is None:
-        return None
-    root = cache / "indexes"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return root if os.access(root, os.W_OK) else None
+    if cache is not None:
+        with suppress(OSError):
+            root = cache / "indexes"
+            root.mkdir(parents=True, exist_ok=True)
+            return root if os.access(root, os.W_OK) else None
+    return None
 
 
 def run_registry(monitor: "RunMonitor") -> CollectorRegistry:

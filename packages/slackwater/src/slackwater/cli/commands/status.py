@@ -69,19 +69,17 @@ def status(ctx: click.Context, as_json: bool) -> None:
     """
     settings = start_command(ctx)
     source = required(settings.source, "source", "which source to show")
-    now, output = SystemClock().now(), Output()
+    now = SystemClock().now()
     with open_marker_store(settings, "where the sidecar publishes") as store:
         is_known = (reported_status(store, source) or store.newest(source, settings.timeline)) is not None
         pipelines, problem = _pipelines(settings, source, is_known=is_known)
         found = source_status(store, source, settings.timeline, epoch_ms(now), pipelines, problem)
         lines = [] if as_json else status_lines(store, source, settings.timeline, now)
-    if as_json:
-        output.line(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-    else:
-        why = f"not known: {problem}" if problem else "not shown, because --bootstrap is not set"
-        shown = [f"pipelines: {why}"] if pipelines is None else pipeline_table(pipelines, epoch_ms(now))
-        blamed = ["", *cause_lines(found.causes)] if found.causes else []
-        output.lines((*lines, "", *shown, *blamed))
+    why = f"not known: {problem}" if problem else "not shown, because --bootstrap is not set"
+    shown = [f"pipelines: {why}"] if pipelines is None else pipeline_table(pipelines, epoch_ms(now))
+    blamed = ["", *cause_lines(found.causes)] if found.causes else []
+    text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
+    Output().report(text, (*lines, "", *shown, *blamed), as_json=as_json)
     ctx.exit(0 if found.is_well else 1)
 
 

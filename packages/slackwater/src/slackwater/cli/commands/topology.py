@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import click
-import msgspec
 
 from slackwater.cli.pipelines import (
     OF_ONE_SOURCE,
@@ -61,13 +60,10 @@ def topology(ctx: click.Context, source: str | None, as_json: bool, as_dot: bool
     if as_json and as_dot:
         raise click.UsageError("only one of --json and --dot can be given")
     found = read_topology(start_command(ctx), source)
-    if as_json:
-        click.echo(msgspec.json.encode(found))
-    elif as_dot:
+    if as_dot:
         click.echo(topology_dot(found), nl=False)
     else:
-        output = Output()
-        output.lines(topology_lines(found))
+        Output().report(found, topology_lines(found), as_json=as_json)
 
 
 def topology_dot(topology: Topology) -> str:
@@ -154,13 +150,9 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
     settings = start_command(ctx)
     topology = read_topology(settings, source)
     delays = measure_delays(topology, signs_of_topology(settings, topology))
-    if as_json:
-        click.echo(msgspec.json.encode(delays))
-    else:
-        output = Output()
-        output.lines(delay_lines(delays))
-        if settings.redis.url is None:
-            output.line("sidecars and connectors: not known, because --redis-url is not set")
+    unknown = ["sidecars and connectors: not known, because --redis-url is not set"]
+    lines = [*delay_lines(delays), *([] if settings.redis.url else unknown)]
+    Output().report(delays, lines, as_json=as_json)
     ctx.exit(1 if delays.causes else 0)
 
 
