@@ -186,18 +186,14 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
     output = Output()
     with _commit_log(kafka, name) as log:
         if place is not None:
-            answer = _document(log, *place)
+            low, end = log.bounds()
+            answer = find_document(low, end, log.record_from, *place)
             _print(output, [_held(answer, f"offset {where}")], answer, as_json)
         elif asked is not None:
             answer = find_commit(*log.bounds(), log.record_from, asked)
             _print(output, list(lsn_lines(answer, asked)), answer, as_json)
         else:
             _show(output, _records(log, begin, last, follow=follow), as_json=as_json, follow=follow)
-
-
-def _document(log: CommitLog, topic: str, partition: int, offset: int) -> Answer:
-    low, end = log.bounds()
-    return find_document(low, end, log.record_from, topic, partition, offset)
 
 
 def parse_place(text: str) -> tuple[str, int, int]:
@@ -258,11 +254,8 @@ def _held(answer: Answer, what: str) -> str:
     name = f"commit {answer.commit.position} ({record.commit_id})"
     match answer.found:
         case Found.HELD:
-            batch = (
-                ""
-                if record.xid is not None
-                else f", which covers everything since {_previous(answer.commit)}"
-            )
+            since = f", which covers everything since {format_position(record.previous_lsn)}"
+            batch = since if record.xid is None else ""
             return f"{what}: in {name}{batch}"
         case Found.NO_DOCUMENT:
             return (
@@ -275,10 +268,6 @@ def _held(answer: Answer, what: str) -> str:
             return f"{what}: its commit record was removed by retention; the oldest remaining one is {name}"
         case _:
             return f"{what}: before everything that the pipeline has written; the first commit is {name}"
-
-
-def _previous(placed: PlacedCommit) -> str:
-    return format_position(placed.record.previous_lsn)
 
 
 def _records(

@@ -88,10 +88,8 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str | None, no_con
     output.table(_rows(status))
     output.line()
     values = _values(status)
-    for line in _next_lines(
-        values, is_written=write_settings(Path(DEFAULT_FILE), values), connects=not no_connect
-    ):
-        output.line(line)
+    is_written = write_settings(Path(DEFAULT_FILE), values)
+    output.lines(_next_lines(values, is_written=is_written, connects=not no_connect))
 
 
 @dev.command()
@@ -130,12 +128,10 @@ def status_(ctx: click.Context) -> None:
     """Show the servers and their addresses. The exit code is 1 if any server is not running."""
     import slackwater.dev as devstack
 
-    settings, output = start_command(ctx), Output()
-    status = devstack.status(settings.dev.folder)
-    if status is None:
-        output.line(f"no stack has been started in {settings.dev.folder}; start one with `slackwater dev up`")
-    else:
-        output.table(_rows(status))
+    folder = start_command(ctx).dev.folder
+    status = devstack.status(folder)
+    hint = "; start one with `slackwater dev up`"
+    Output().table(_rows(status) if status else [(f"no stack has been started in {folder}{hint}",)])
     ctx.exit(0 if status is not None and status.is_running else 1)
 
 
@@ -146,12 +142,9 @@ def down(ctx: click.Context) -> None:
     """Stop all servers of the folder, and keep data, logs and ports for the next `up`."""
     import slackwater.dev as devstack
 
-    settings, output = start_command(ctx), Output()
-    status = devstack.down(settings.dev.folder)
-    if status is None:
-        output.line(f"no stack has been started in {settings.dev.folder}")
-    else:
-        output.table(_rows(status))
+    folder = start_command(ctx).dev.folder
+    status = devstack.down(folder)
+    Output().table(_rows(status) if status else [(f"no stack has been started in {folder}",)])
 
 
 @dev.command()
@@ -231,9 +224,9 @@ def _next_lines(values: dict[str, str], *, is_written: bool, connects: bool) -> 
 
 def _rows(status: "StackStatus") -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("server", "state", "version", "pid", "address", "log")]
-    for server in status.servers:
-        pid = str(server.pid) if server.pid else "-"
-        rows.append((server.name, server.state.value, server.version, pid, server.address, str(server.log)))
+    for each in status.servers:
+        pid = str(each.pid) if each.pid else "-"
+        rows.append((each.name, each.state.value, each.version, pid, each.address, str(each.log)))
     return rows
 
 
