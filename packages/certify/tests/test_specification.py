@@ -43,6 +43,7 @@ def test_tables_of_any_name_are_read_from_the_topics_that_debezium_makes(tmp_pat
         ('name = "orders"', "", "output.name"),
         ('name = "orders"', "name = 7", "output.name"),
         ('name = "orders"', 'name = "orders"\ncomits = "x"', "output.comits"),
+        ('name = "orders"', 'name = "orders"\ntable = "x"', "output.table"),
         ("schema.sql", "other.sql", "source.schema"),
         ('key = ["id"]', "key = []", "view.key"),
         ('key = ["id"]', 'key = "id"', "view.key"),

@@ -212,8 +212,10 @@ def _missing(name: str, purpose: str) -> CertifyConfigError:
 
 def _specification(file: Path, content: dict[str, Any]) -> Specification:
     output = _read(OutputSpecification, file, "output", content.get("output"))
-    if output.kind is not OutputKind.POSTGRES and output.ledger and not output.table:
-        raise wrong_key(str(file), "output.table", "missing; expected the name of the table in the ledger")
+    is_in_ledger = output.kind is not OutputKind.POSTGRES and output.ledger is not None
+    if is_in_ledger != (output.table is not None):
+        problem = "missing; expected the name" if is_in_ledger else "remove it; it is the name"
+        raise wrong_key(str(file), "output.table", f"{problem} of a lake's table in its ledger")
     source = _read(SourceSpecification, file, "source", content.get("source"))
     view = _read(ViewSpecification, file, "view", content.get("view"))
     if not view.key:

@@ -290,7 +290,7 @@ def test_a_run_that_is_stopped_leaves_the_jobs_of_others_alone(
     spark: SparkSession, shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fails when all of Spark's jobs are cancelled: the function's own are."""
-    monkeypatch.setattr(runner, "_CANCEL_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "_CANCEL_SECONDS", 0.0)
     documents, stop, counts = views_of(shop, spark), threading.Event(), list[int]()
     shop.new_order(1, "1.00", "2.00")
     shop.cut()

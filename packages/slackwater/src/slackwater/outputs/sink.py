@@ -281,7 +281,7 @@ class Sink(ABC):
         try:
             visible = self._begin(batch)
             check_owner(pipeline, visible, query_id, self._kept_in)
-            was_covered = is_covered(pipeline, batch, visible)
+            was_covered = self._is_covered(batch, visible)
             if not was_covered:
                 written = self._put(batch, progress_after(pipeline, query_id, batch, self._run))
                 self._probe(SinkStep.PROGRESS, batch.batch_id)
@@ -303,3 +303,6 @@ class Sink(ABC):
             commit_seconds=self._clock.monotonic() - produced,
             visible_at=self._clock.now(),
         )
+
+    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
+        return is_covered(self._settings.pipeline, batch, visible)
