@@ -25,8 +25,8 @@ from slackwater_lab.workloads.huge import MixedWorkload
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.slow]
 
-EARLIER = "efb5c1d4"
-"""A version before leases, optional fields of cuts and reports, and rows that stages keep together."""
+EARLIER = "f4d6cfdf"
+"""The version before all packages of the product became one."""
 ROOT = Path(__file__).parents[2]
 PIPELINE = ROOT / "pipelines" / "orders"
 TOPIC = "orders_with_lines"
