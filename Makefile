@@ -111,9 +111,9 @@ bench: setup
 	$(BIN)/python -m slackwater_bench $(BENCH)
 	$(BIN)/python -m slackwater_bench page
 
-## make bench-sidecar   the sidecar alone: records per core, profile, delay, a thousand partitions, memory
+## make bench-sidecar   the sidecar alone: records per core, profile, delay, a thousand partitions
 bench-sidecar: setup
-	$(BIN)/python -m slackwater_bench sidecar sidecar-profile sidecar-delay sidecar-partitions sidecar-memory
+	$(BIN)/python -m slackwater_bench sidecar sidecar-profile sidecar-delay sidecar-partitions
 	$(BIN)/python -m slackwater_bench page
 
 ## make bench-messaging   ways to make messages and a database one transaction: costs, crashes, and
@@ -124,9 +124,9 @@ bench-messaging: setup
 	$(BIN)/python -m slackwater_bench messaging-crashes $(MESSAGING)
 	$(BIN)/python -m slackwater_bench page
 
-## make bench-engine    views by shape, cost of a change by the size of its group, skewed keys
+## make bench-engine    views by shape, and where their time goes
 bench-engine: setup
-	$(BIN)/python -m slackwater_bench engine engine-cost engine-skew engine-profile
+	$(BIN)/python -m slackwater_bench engine engine-profile
 	$(BIN)/python -m slackwater_bench page
 
 ## make bench-compare BASE=<revision>   this commit against another one, by alternating runs

@@ -1,43 +1,33 @@
 """Users are clients of the database: each commits business transactions of a workload.
 
-Two kinds of entries in Locust's report:
-
-* ``COMMIT``: how long a transaction took, counted from when it was *due* to start, not from when the client
-  got round to it. A database that stalls therefore shows the delay of all that had to wait.
-* ``VISIBLE``: from the commit in the database to visibility in the pipeline's output, as the probe measured
-  it (``python -m slackwater_bench.visibility``, a process of its own with Prometheus metrics).
+``COMMIT`` in Locust's report is how long a transaction took, counted from when it was *due* to start. A
+database that stalls therefore shows the delay of all that had to wait.
 
 ``python -m slackwater_bench load`` runs it on a stack of its own. By hand, against servers of yours::
 
-    python -m slackwater_bench.visibility --bootstrap … --source inv --output orders_with_lines --port 9109
     locust -f benchmarks/locustfiles/business.py --dsn postgresql://… --workload orders \
-        --arrivals burst --rate 200 --clients 8 --run-time 60 --probe http://127.0.0.1:9109
+        --arrivals burst --rate 200 --clients 8 --run-time 60
 """
 
-import json
 import random
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-import gevent
 import locust
 import psycopg
 from locust import User, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
-from locust.runners import WorkerRunner
 
 from slackwater_bench.arrivals import ARRIVALS, PoissonArrivals
 from slackwater_lab.database.statements import execute_transaction
 from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.workload import BusinessTransaction
 
-FETCH_SECONDS = 1.0
 FOREVER = 1e6
-"""No more arrivals: what was committed may still become visible."""
+"""No more arrivals."""
 events: Any = locust.events  # has no types
 
 
@@ -51,7 +41,6 @@ def _add_options(parser: LocustArgumentParser) -> None:
     group.add_argument("--arrivals", default="steady", choices=sorted(ARRIVALS), help="Shape of the rate.")
     group.add_argument("--rate", type=float, default=100.0, help="Transactions per second, all clients.")
     group.add_argument("--seconds", type=float, default=60.0, help="Length of the shape. Default: 60")
-    group.add_argument("--probe", help="Address of the probe; without it only commits are reported.")
 
 
 def _prepare(environment: Environment, **_: Any) -> None:
@@ -60,8 +49,6 @@ def _prepare(environment: Environment, **_: Any) -> None:
     DatabaseClient.idle = deque(
         (number, workload.transactions(number, options.clients)) for number in range(options.clients)
     )
-    if options.probe and not isinstance(environment.runner, WorkerRunner):
-        gevent.spawn(_report_visible, environment, options.probe)
 
 
 class DatabaseClient(User):
@@ -102,28 +89,14 @@ class DatabaseClient(User):
             error = failure
             self._connection.rollback()
         late = time.monotonic() - self._started - self._arrivals.due
-        _fire(self.environment, "COMMIT", "business transaction", 1000 * late, error)
-
-
-def _fire(environment: Any, kind: str, name: str, milliseconds: float, error: Exception | None) -> None:
-    environment.events.request.fire(
-        request_type=kind,
-        name=name,
-        response_time=milliseconds,
-        response_length=0,
-        exception=error,
-        context={},
-    )
-
-
-def _report_visible(environment: Environment, probe: str) -> None:
-    """Passes on what the probe measured; a greenlet."""
-    while True:
-        gevent.sleep(FETCH_SECONDS)
-        with urllib.request.urlopen(f"{probe}/samples", timeout=10) as answer:  # noqa: S310 - an option
-            samples = json.load(answer)
-        for _lsn, delay_ms in samples:
-            _fire(environment, "VISIBLE", "commit to view", delay_ms, None)
+        self.environment.events.request.fire(
+            request_type="COMMIT",
+            name="business transaction",
+            response_time=1000 * late,
+            response_length=0,
+            exception=error,
+            context={},
+        )
 
 
 events.init_command_line_parser.add_listener(_add_options)

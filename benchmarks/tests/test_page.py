@@ -34,24 +34,19 @@ def result(rows: int, value: float, **changes: object) -> Result:
 
 @pytest.mark.full
 def test_the_page_in_the_repository_is_what_the_results_make() -> None:
-    for name, text in render().items():
-        assert (DOCS / name).read_text() == text, f"{name} is stale: run `python -m slackwater_bench page`"
-    plots = {path.name for path in (DOCS / "performance").glob("*.svg")}
-    assert plots == {Path(name).name for name in render() if name.endswith(".svg")}
+    page = (DOCS / "performance.md").read_text()
+    assert page == render(), "it is stale: run `python -m slackwater_bench page`"
 
 
-def test_a_page_of_results_has_tables_and_plots(tmp_path: Path) -> None:
+def test_a_page_of_results_has_tables(tmp_path: Path) -> None:
     for value in (50_000.0, 40_000.0, 45_000.0):
         append(result(1, value), tmp_path)
     append(result(100, 90_000.0, is_dirty=True), tmp_path)
-    files = render(tmp_path)
-    assert set(files) == {"performance.md", "performance/transaction-size.svg"}
-    page = files["performance.md"]
+    page = render(tmp_path)
     assert "| 1 | 500,000 | **45,000** | 22 % | 10 |" in page
     assert "0123456+" in page
     assert "Not run: rows=10,000 events=500,000; rows=1,000,000 events=1,000,000." in page
-    assert files["performance/transaction-size.svg"].startswith("<?xml")
-    assert render(tmp_path) == files
+    assert render(tmp_path) == page
 
 
 def test_only_the_newest_runs_of_a_point_count(tmp_path: Path) -> None:
@@ -83,12 +78,9 @@ def test_a_line_that_is_no_result_is_named(tmp_path: Path) -> None:
         scenario_results(SCENARIO, tmp_path)
 
 
-def test_the_command_writes_the_page_and_removes_stale_plots(tmp_path: Path) -> None:
+def test_the_command_writes_the_page(tmp_path: Path) -> None:
     results, docs = tmp_path / "results", tmp_path / "docs"
     append(result(1, 1.0), results)
-    (docs / "performance").mkdir(parents=True)
-    (docs / "performance" / "gone.svg").write_text("old")
     done = CliRunner().invoke(main, ["page", "--results", str(results), "--docs", str(docs)])
     assert done.exit_code == 0, done.output
-    assert (docs / "performance.md").read_text() == render(results)["performance.md"]
-    assert not list((docs / "performance").glob("*.svg"))
+    assert (docs / "performance.md").read_text() == render(results)

@@ -37,12 +37,6 @@ def test_a_consumer_is_measured_alone(context: RunContext, kind: str, share: str
     assert measured.details["records"] == 396  # times begin behind the first transaction
 
 
-def test_every_cut_that_is_written_is_read(context: RunContext) -> None:
-    measured = SCENARIOS["cut-cost"].run({"partitions": 3, "cuts": 20}, context)
-    assert measured.value > 0
-    assert measured.details["read"] == 19
-
-
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_the_sink_of_lakes_is_measured_alone(context: RunContext, form: str) -> None:
     measured = SCENARIOS["lake"].run({"format": form, "rows": 20, "changed": 6, "batches": 3}, context)

@@ -3,8 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +14,12 @@ from slackwater.protocol import SystemClock
 from slackwater_bench.arrivals import ARRIVALS
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.environment import Environment
+from slackwater_bench.latencies import latencies_ms, summary
 from slackwater_bench.scenario import RunContext
+from slackwater_bench.scenarios.latency import committed
 from slackwater_lab.database.statements import create_tables, write_first
 from slackwater_lab.errors import ProgramEndedError, RunFailedError, TestingError
-from slackwater_lab.watching import CommitWatcher
+from slackwater_lab.watching import read_cuts
 from slackwater_lab.workloads import WORKLOADS
 
 LOCUSTFILE = Path(__file__).parents[2] / "locustfiles" / "business.py"
@@ -26,7 +27,7 @@ START_SECONDS = 180.0
 SPARE_SECONDS = 90.0
 """For Locust to start and to stop."""
 DRAIN_SECONDS = 5.0
-"""How long the probe is asked on after the last arrival."""
+"""How long Locust runs on after the last arrival."""
 PERCENTILES = {"p50": "50%", "p90": "90%", "p99": "99%", "max": "100%"}
 
 
@@ -51,7 +52,8 @@ def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
     """Runs Locust to its end.
 
     Returns:
-        ``commit_ms`` and ``visible_ms`` (percentiles), and how many transactions each is made of.
+        ``commit_ms`` with the number of commits and failures, and ``visible_ms``: from the commit in the
+        database to the commit record that covers it, which this process sees. Both are percentiles.
 
     Raises:
         TestingError: a part of the stack, or Locust itself, failed.
@@ -67,60 +69,55 @@ def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
         bed.start_sidecar()
         bed.start_pipeline(workload.pipeline)
         context.say("waiting until the initial snapshot is visible")
-        with closing(
-            CommitWatcher(bed.bootstrap, definition.outputs[0].name, context.clock, bed.check)
-        ) as watcher:
-            watcher.until(1, START_SECONDS)
-        probe = _start_probe(bed, definition.outputs[0].name, context)
-        context.say(f"Locust: {options.arrivals} arrivals; metrics at {probe}/metrics")
-        locust = bed.start("locust", locust_command(options, dsn, probe, bed.folder))
+        output = bed.watch(workload.pipeline)
+        _wait(bed, lambda: output.newest_lsn > 0)
+        since = context.clock.now().timestamp()
+        context.say(f"Locust: {options.arrivals} arrivals")
+        locust = bed.start("locust", locust_command(options, dsn, bed.folder))
         if locust.wait(options.seconds + SPARE_SECONDS):
             raise ProgramEndedError(locust.name, locust.log, locust.last_words())
+        bed.stop("locust")
         if options.report is not None:
             options.report.write_bytes((bed.folder / "report.html").read_bytes())
-        return read_statistics(bed.folder / "load_stats.csv")
+        cuts = read_cuts(bed.bootstrap, SOURCE)
+        _wait(bed, lambda: output.newest_lsn >= cuts[-1].cut.lsn)
+        visible = [(commit.commit_lsn, commit.wall_ms / 1000) for commit in output.seen]
+        delays = list(latencies_ms(committed(cuts), visible, since=since))
+        return {**read_statistics(bed.folder / "load_stats.csv"), "visible_ms": summary(delays)}
 
 
-def _start_probe(bed: Bed, topic: str, context: RunContext) -> str:
-    """Starts the probe in a process of its own; returns its address."""
-    command = [sys.executable, "-m", "slackwater_bench.visibility", "--bootstrap", bed.bootstrap]
-    bed.start("probe", [*command, "--source", SOURCE, "--output", topic])
-    deadline = context.clock.monotonic() + START_SECONDS
-    while not (port := bed.log("probe").strip()):
-        bed.check()
-        if context.clock.monotonic() > deadline:
-            raise RunFailedError("the probe", f"did not say its port within {START_SECONDS:g} s")
-    return f"http://127.0.0.1:{port.splitlines()[0]}"
+def _wait(bed: Bed, is_visible: Callable[[], bool]) -> None:
+    if not bed.wait_until(is_visible, START_SECONDS):
+        raise RunFailedError("the view", f"does not show what was committed within {START_SECONDS:g} s")
 
 
-def locust_command(options: LoadOptions, dsn: str, probe: str, folder: Path) -> list[str]:
+def locust_command(options: LoadOptions, dsn: str, folder: Path) -> list[str]:
     """Locust without its web page; leaves its report and ``load_stats.csv`` in the folder."""
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
     command += ["--users", str(options.clients), "--spawn-rate", str(options.clients)]
     command += ["--run-time", f"{options.seconds + DRAIN_SECONDS:g}s", "--stop-timeout", "10"]
     command += ["--html", str(folder / "report.html"), "--csv", str(folder / "load"), "--dsn", dsn]
     command += ["--workload", options.workload, "--size", str(options.size), "--seed", str(options.seed)]
-    command += ["--arrivals", options.arrivals, "--rate", str(options.rate), "--probe", probe]
+    command += ["--arrivals", options.arrivals, "--rate", str(options.rate)]
     return [*command, "--clients", str(options.clients), "--seconds", str(options.seconds)]
 
 
 def read_statistics(path: Path) -> Mapping[str, object]:
-    """Reads percentiles of commits and of visibility from Locust's table of requests.
+    """Reads percentiles of commits from Locust's table of requests.
 
     Raises:
-        RunFailedError: nothing was committed, or nothing became visible.
+        RunFailedError: nothing was committed.
     """
     with path.open(newline="") as file:
         rows = {row["Type"]: row for row in csv.DictReader(file)}
-    found: dict[str, object] = {}
-    for kind, name in (("COMMIT", "commit"), ("VISIBLE", "visible")):
-        row = rows.get(kind)
-        if row is None or int(row["Request Count"]) == 0:
-            raise RunFailedError("Locust", f"reports no {kind}; it has {json.dumps(sorted(rows))}")
-        found[f"{name}_ms"] = {label: float(row[column]) for label, column in PERCENTILES.items()}
-        found[f"{name}_count"] = int(row["Request Count"])
-        found[f"{name}_failures"] = int(row["Failure Count"])
-    return found
+    row = rows.get("COMMIT")
+    if row is None or int(row["Request Count"]) == 0:
+        raise RunFailedError("Locust", f"reports no COMMIT; it has {json.dumps(sorted(rows))}")
+    return {
+        "commit_ms": {label: float(row[column]) for label, column in PERCENTILES.items()},
+        "commit_count": int(row["Request Count"]),
+        "commit_failures": int(row["Failure Count"]),
+    }
 
 
 @click.command()
@@ -142,11 +139,11 @@ def load(  # noqa: PLR0913 - one parameter per option
     seed: int,
     report: Path | None,
 ) -> None:
-    """Clients of a real database, driven by Locust; time from commit to visible by a process of its own.
+    """Clients of a real database, driven by Locust; time from commit to visible.
 
     Starts PostgreSQL, Kafka, Connect with Debezium, Redis, sidecar and pipeline, then lets business
     transactions arrive at random times at the rate asked for, whether or not earlier ones are done.
-    Prints percentiles as JSON. The scenario `arrivals` keeps results of three shapes.
+    Prints percentiles as JSON.
     """
     options = LoadOptions(
         workload=workload,

@@ -9,10 +9,7 @@ from typing import Any
 from slackwater_bench import catch_up
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.scenarios import (
-    control_plane,
-    engine,
     latency,
-    many_pipelines,
     messaging,
     probes,
     sidecar,
@@ -25,7 +22,6 @@ _RUNS: Mapping[str, Callable[[Parameters, RunContext], Measured]] = {
     "throughput": catch_up.run_throughput,
     "latency": latency.run_latency,
     "live": latency.run_live,
-    "arrivals": latency.run_arrivals,
     "start": start.run_start,
     "wide": wide.run_wide,
     "state-size": catch_up.run_state_size,
@@ -38,22 +34,15 @@ _RUNS: Mapping[str, Callable[[Parameters, RunContext], Measured]] = {
     "sidecar": sidecar.run_sidecar,
     "sidecar-delay": sidecar.run_delay,
     "sidecar-partitions": sidecar.run_partitions,
-    "sidecar-memory": probes.run_sidecar_memory,
     "sidecar-profile": probes.run_sidecar_profile,
     "sink-alone": probes.run_sink,
     "lake": probes.run_lake,
     "postgres-output": probes.run_postgres_output,
     "consumer": probes.run_consumer,
-    "many-pipelines": many_pipelines.run,
-    "control-plane": control_plane.run,
     "messaging": messaging.run_messaging,
     "messaging-crashes": messaging.run_messaging_crashes,
-    "cut-cost": probes.run_cut_cost,
-    "engine": engine.run_engine,
-    "engine-cost": probes.run_engine_cost,
-    "engine-skew": engine.run_skewed,
+    "engine": catch_up.run_engine,
     "engine-profile": probes.run_engine_profile,
-    "shared-rows": probes.run_shared_rows,
 }
 
 
@@ -61,7 +50,7 @@ def _scenarios() -> Iterator[Scenario]:
     declared = tomllib.loads((resources.files("slackwater_bench") / "scenarios.toml").read_text())
     for name, fields in declared.items():
         fields |= {each: _points(fields[each]) for each in ("points", "quick_points")}
-        fields |= {each: tuple(fields.get(each, ())) for each in ("columns", "curves")}
+        fields |= {each: tuple(fields.get(each, ())) for each in ("columns",)}
         fields["direction"] = Direction[fields["direction"].upper()]
         yield Scenario(name=name, run=_RUNS[name], **fields)
 

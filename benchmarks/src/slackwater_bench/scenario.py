@@ -68,14 +68,8 @@ class Scenario:
     Raises:
         TestingError: there is no number; the message says why.
     """
-    axis: str | None = None
-    """The parameter that the points vary: the x axis of the plot."""
-    series: str | None = None
-    """A second parameter that varies: one line of the plot for each of its values."""
     columns: tuple[str, ...] = ()
     """Details that the page shows in its table; ``a.b`` for ``b`` inside ``a``."""
-    curves: tuple[str, ...] = ()
-    """Columns that are plotted, too, each in a panel of its own."""
     threshold: float = 0.10
     """Relative change below which two commits count as equal, however small the spread is."""
 

@@ -50,7 +50,7 @@ def test_what_crashes_cost_is_added_up_by_place(tmp_path: Path) -> None:
     for lost in (0, 2):
         cells = {"killed after business": {"messages": 8, "lost": lost, "repeated": 0, "early": 0}}
         append(result("messaging-crashes", "after-commit", {"cells": cells}), tmp_path)
-    page = render(tmp_path)["performance.md"]
+    page = render(tmp_path)
     assert "| killed when the data was written, nothing of the messages | **2 lost** of 16 |" in page
 
 

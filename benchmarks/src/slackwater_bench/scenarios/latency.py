@@ -1,4 +1,4 @@
-"""Latency: from intended times, from commits in a real database, under arrivals in shapes."""
+"""Latency: from intended times, and from commits in a real database."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,6 @@ from slackwater.protocol import Clock
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
 from slackwater_bench.catch_up import barrier_options
 from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
-from slackwater_bench.load import LoadOptions, run_load
 from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import LoggedBatch, batch_parts, cpu_between, cpu_use, logged_batches
@@ -218,8 +217,7 @@ def _live_measured(
     seen: Sequence[SeenCommit], cuts: Sequence[SeenCut], since: float, details: Mapping[str, object]
 ) -> Measured:
     """Latencies of the whole way and of its first part, from the commit to the cut that covers it."""
-    commits = [(t.commit_lsn, t.commit_ts_ms / 1000) for each in cuts for t in each.cut.transactions]
-    visible = [(commit.commit_lsn, commit.wall_ms / 1000) for commit in seen]
+    commits, visible = committed(cuts), [(commit.commit_lsn, commit.wall_ms / 1000) for commit in seen]
     published = [(each.cut.lsn, each.at_ms / 1000) for each in cuts]
     found = summary(list(latencies_ms(commits, visible, since=since)))
     return Measured(
@@ -234,15 +232,6 @@ def _live_measured(
     )
 
 
-def run_arrivals(parameters: Parameters, context: RunContext) -> Measured:
-    """One run."""
-    options = LoadOptions(
-        arrivals=str(parameters["arrivals"]),
-        rate=float(parameters["transactions_per_second"]),
-        seconds=float(parameters["seconds"]),
-    )
-    found = run_load(options, context)
-    visible = found["visible_ms"]
-    if not isinstance(visible, dict):
-        raise TypeError(f"visible_ms is {visible!r}")
-    return Measured(visible["p99"], found)
+def committed(cuts: Sequence[SeenCut]) -> list[tuple[int, float]]:
+    """The LSN and the time of each commit, seconds since the epoch."""
+    return [(t.commit_lsn, t.commit_ts_ms / 1000) for each in cuts for t in each.cut.transactions]

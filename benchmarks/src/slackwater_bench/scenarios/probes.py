@@ -1,26 +1,21 @@
-"""Parts of the product alone, timed by probes: stages, sidecar, frontier, cuts, the sink, a consumer."""
+"""Parts of the product alone, timed by probes: stages, the sidecar, the sinks, a consumer."""
 
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from slackwater.dev import PostgresServer
 from slackwater.protocol import Clock
 from slackwater_bench.bed import SOURCE, Bed
-from slackwater_bench.catch_up import SEED
+from slackwater_bench.catch_up import CASES, SEED, SIZE, with_emit
 from slackwater_bench.environment import run_probe
 from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.scenarios import sidecar
-from slackwater_bench.scenarios.engine import CASES, SIZE, with_emit
 from slackwater_bench.traffic import SteadyOrders, TransactionAppender
-from slackwater_bench.usage import redis_counters
-from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.fill import TopicFiller
-from slackwater_lab.workloads.workload import REPOSITORY, Workload
+from slackwater_lab.workloads.workload import Workload
 
-PIPELINES = REPOSITORY / "pipelines"
 CUTS_SECONDS = 300.0
 PARTITIONS = 4
 
@@ -37,7 +32,7 @@ ENGINE_PROFILE_SECONDS = 600.0
 
 def run_engine_profile(parameters: Parameters, context: RunContext) -> Measured:
     """One case."""
-    workload = CASES[str(parameters["case"])].workload(SEED, int(parameters.get("size", SIZE)))
+    workload = CASES[str(parameters["case"])](SEED, int(parameters.get("size", SIZE)))
     with Bed(context, kafka_heap="256m") as bed:
         last_lsn = _fill(bed, workload, int(parameters["events"]), context)
         context.say("the sidecar publishes cuts")
@@ -48,56 +43,6 @@ def run_engine_profile(parameters: Parameters, context: RunContext) -> Measured:
         probe = "packages/slackwater/probes/pipeline/pipeline_profile.py"
         found = run_probe(context.environment, probe, bed.bootstrap, folder, seconds=ENGINE_PROFILE_SECONDS)
     return Measured(round(sum(found["us_per_event"].values()), 2), {**found})
-
-
-SHARED_ROWS_SECONDS = 600.0
-TOGETHER, APART = "together", "apart"
-
-
-def run_shared_rows(parameters: Parameters, context: RunContext) -> Measured:
-    """One run: each way twice, in a process of its own each time; the machine may become faster or slower."""
-    found: dict[str, dict[str, Any]] = {}
-    for way in (APART, TOGETHER, TOGETHER, APART):
-        context.say(f"rows are kept {way}")
-        once = run_probe(
-            context.environment,
-            "packages/slackwater/probes/engine/shared_rows.py",
-            PIPELINES / "shop",
-            way,
-            parameters["orders"],
-            parameters["events"],
-            SMALL_BATCHES,
-            seconds=SHARED_ROWS_SECONDS,
-        )
-        found[way] = _with_mean_speed(found[way], once) if way in found else once
-    if found[APART]["documents"] != found[TOGETHER]["documents"]:
-        raise RunFailedError("shared rows", f"the ways do not publish the same: {found}")
-    ratios = {
-        f"{name}_ratio": round(found[TOGETHER][name] / found[APART][name], 3)
-        for name in ("events_per_second", "state_bytes", "ms_per_small_batch")
-    }
-    return Measured(found[TOGETHER]["events_per_second"], {**found, **ratios})
-
-
-def _with_mean_speed(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return one | {name: round((one[name] + other[name]) / 2, 2) for name in _SPEEDS}
-
-
-_SPEEDS = ("events_per_second", "ms_per_small_batch")
-SMALL_BATCHES = 200
-
-
-CHANGES = 100
-ENGINE_COST_SECONDS = 900.0
-
-
-def run_engine_cost(parameters: Parameters, context: RunContext) -> Measured:
-    """One group."""
-    case, rows = str(parameters["case"]), int(parameters["rows"])
-    context.say(f"{case}: {rows:,} rows")
-    probe = "packages/slackwater/probes/engine/change_cost.py"
-    found = run_probe(context.environment, probe, case, rows, CHANGES, seconds=ENGINE_COST_SECONDS)
-    return Measured(found["ms_per_change"], {**found})
 
 
 EXTRA = ("decode", "parse for another process")
@@ -113,54 +58,6 @@ def run_sidecar_profile(parameters: Parameters, context: RunContext) -> Measured
         found = run_probe(context.environment, probe, bed.bootstrap, SOURCE, last_lsn)
     stages = found["ns_per_record"]
     return Measured(sum(ns for name, ns in stages.items() if name not in EXTRA), {**found})
-
-
-FRONTIER_SOAK = "packages/slackwater/probes/cdc/frontier_soak.py"
-SIMULATED_PARTITIONS = 8
-MEMORY_SECONDS = 1_800.0
-
-
-def run_sidecar_memory(parameters: Parameters, context: RunContext) -> Measured:
-    """One run."""
-    millions = float(parameters["transactions"]) / 1_000_000
-    found = run_probe(
-        context.environment, FRONTIER_SOAK, millions, SIMULATED_PARTITIONS, seconds=MEMORY_SECONDS
-    )
-    resident = list(found["resident_mib"].values())
-    half = len(resident) // 2
-    return Measured(
-        round(max(resident[half:]) - max(resident[:half]), 1),
-        {
-            "first_half_mib": max(resident[:half]),
-            "second_half_mib": max(resident[half:]),
-            "transactions_per_cpu_second": round(found["transactions"] / found["cpu_seconds"]),
-            **found,
-        },
-    )
-
-
-TRANSACTIONS_PER_CUT = 20
-
-
-def run_cut_cost(parameters: Parameters, context: RunContext) -> Measured:
-    """One run."""
-    partitions, cuts = int(parameters["partitions"]), int(parameters["cuts"])
-    with Bed(context) as bed:
-        url = bed.stack.redis.url
-        context.say(f"{cuts:,} cuts of {partitions:,} partitions")
-        before = redis_counters(url)
-        arguments = (bed.bootstrap, url, SOURCE, partitions, cuts, TRANSACTIONS_PER_CUT)
-        found = run_probe(context.environment, "sidecar/probes/cut_cost.py", *arguments)
-        redis = redis_counters(url) - before
-    return Measured(
-        round(found["write_cpu_ms"], 3),
-        {name: round(value, 3) for name, value in found.items()}
-        | {
-            "redis_cpu_ms": round(1000 * redis.cpu_seconds / cuts, 3),
-            "redis_received_bytes": round(redis.received_bytes / cuts),
-            "redis_sent_bytes": round(redis.sent_bytes / cuts),
-        },
-    )
 
 
 def run_sink(parameters: Parameters, context: RunContext) -> Measured:
