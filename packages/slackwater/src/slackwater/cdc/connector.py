@@ -51,8 +51,14 @@ class _Rule(NamedTuple):
     needs: str
     reason: str
     is_silent: bool = True
+    accepts: Callable[[str], bool] | None = None
+    """Whether a value is correct; by default, only the value that is needed."""
 
 
+_SETS_HARMLESS: Final = re.compile(
+    r"(\s*SET\s+(SESSION\s+)?(application_name|client_min_messages|work_mem|\w+_timeout)\b[^;]*|\s*)(;|\Z)",
+    re.IGNORECASE,
+)
 _NOTHING: Final = "nothing"
 _RULES: Final[Mapping[str, _Rule]] = {
     "plugin.name": _Rule("decoderbufs", "pgoutput", _OTHER_FORM),
@@ -87,18 +93,50 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "notification.enabled.channels": _Rule(
         _NOTHING, "sink", "notifications tell when an initial snapshot is complete", is_silent=False
     ),
+    "heartbeat.interval.ms": _Rule(
+        "0",
+        "more than 0",
+        "a slot that does not advance keeps the database from removing its log",
+        is_silent=False,
+        accepts=lambda has: has != "0",
+    ),
+    "offset.mismatch.strategy": _Rule(
+        "no_validation",
+        "no_validation or trust_offset",  # the others omit what is between the offset and the slot's
+        _LOSES_ROWS,
+        accepts=lambda has: has not in {"trust_slot", "trust_greater_lsn"},
+    ),
+    "snapshot.isolation.mode": _Rule(
+        "serializable",
+        "serializable or repeatable_read",
+        "otherwise the rows of a snapshot are not all as of one commit",
+        accepts=lambda has: has in {"serializable", "repeatable_read"},
+    ),
+    "database.initial.statements": _Rule(
+        "",
+        "left out",
+        "they may change which rows a snapshot has, and in which form; only time-outs, work_mem and "
+        "application_name may be set there",
+        accepts=lambda has: not _SETS_HARMLESS.sub("", has),
+    ),
 }
+_NAME_RULES: Final[Mapping[str, _Rule]] = {
+    r"topic\.creation\..+\.cleanup\.policy\Z": _Rule(
+        "",
+        "delete",
+        "compaction removes changes of earlier transactions",
+        accepts=lambda has: "compact" not in has,
+    ),
+    r"column\.(mask|truncate)\.": _Rule(
+        "",
+        "left out",
+        "views would contain other values than the database. Leave the column out (column.exclude.list), or "
+        "change its values in the view",
+        accepts=lambda _: False,
+    ),
+}
+"""By the beginning of a property's name, as a regular expression."""
 _TAKES_SNAPSHOT: Final = frozenset({"always", "initial", "initial_only", "when_needed"})
-_SKIPS: Final = frozenset({"trust_slot", "trust_greater_lsn"})
-"""Strategies for an offset that differs from the slot's, which omit what is between them."""
-
-_OF_ONE_COMMIT: Final = frozenset({"serializable", "repeatable_read"})
-"""Isolation levels in which all rows of a snapshot are as of one commit."""
-_SETS_HARMLESS: Final = re.compile(
-    r"\s*SET\s+(SESSION\s+)?(application_name|client_min_messages|work_mem|\w+_timeout)\b[^;]*", re.IGNORECASE
-)
-
-_CHANGES_COLUMNS: Final = re.compile(r"column\.(mask|truncate)\.")
 _SAFE_TRANSFORMS: Final = frozenset(
     {
         "io.debezium.transforms.ByLogicalTableRouter",
@@ -189,10 +227,17 @@ def topic_properties(prefix: str, partitions: int, replication_factor: int) -> d
 
 def faults_of(properties: Mapping[str, str]) -> list[Fault]:
     """Returns the properties that prevent a connector's topics from being read correctly, in no order."""
+    rules = [(name, properties.get(name) or rule.default, rule) for name, rule in _RULES.items()]
+    rules += [
+        (name, has, rule)
+        for beginning, rule in _NAME_RULES.items()
+        for name, has in properties.items()
+        if re.match(beginning, name)
+    ]
     found = [
         Fault(name, has, rule.needs, rule.reason, rule.is_silent)
-        for name, rule in _RULES.items()
-        if (has := properties.get(name) or rule.default) != rule.needs
+        for name, has, rule in rules
+        if not (has == rule.needs if rule.accepts is None else rule.accepts(has))
     ]
     return [*found, *(fault for find in _FINDERS for fault in find(properties))]
 
@@ -246,13 +291,6 @@ def _sink_topic(properties: Mapping[str, str]) -> Iterator[Fault]:
         yield Fault(name, _NOTHING, needs, "the sidecar reads the notifications there", is_silent=False)
 
 
-def _heartbeats(properties: Mapping[str, str]) -> Iterator[Fault]:
-    name = "heartbeat.interval.ms"
-    if properties.get(name, "0") == "0":
-        reason = "a slot that does not advance keeps the database from removing its log"
-        yield Fault(name, "0", "more than 0", reason, is_silent=False)
-
-
 def _publication(properties: Mapping[str, str]) -> Iterator[Fault]:
     name = "publication.autocreate.mode"
     has = properties.get(name, "all_tables")
@@ -260,47 +298,6 @@ def _publication(properties: Mapping[str, str]) -> Iterator[Fault]:
         needs = "disabled, or publish.via.partition.root=true as well"
         reason = "a publication created beforehand can have publish_via_partition_root"
         yield Fault(name, has, needs, reason, is_silent=False)
-
-
-def _skipped_commits(properties: Mapping[str, str]) -> Iterator[Fault]:
-    name = "offset.mismatch.strategy"
-    if (has := properties.get(name, "no_validation")) in _SKIPS:
-        yield Fault(name, has, "no_validation or trust_offset", _LOSES_ROWS, is_silent=True)
-
-
-def _isolation(properties: Mapping[str, str]) -> Iterator[Fault]:
-    name = "snapshot.isolation.mode"
-    if (has := properties.get(name, "serializable")) not in _OF_ONE_COMMIT:
-        reason = "otherwise the rows of a snapshot are not all as of one commit"
-        yield Fault(name, has, "serializable or repeatable_read", reason, is_silent=True)
-
-
-def _initial_statements(properties: Mapping[str, str]) -> Iterator[Fault]:
-    name = "database.initial.statements"
-    has = properties.get(name, "")
-    if not all(_SETS_HARMLESS.fullmatch(each) for each in has.split(";") if each.strip()):
-        reason = (
-            "they may change which rows a snapshot has, and in which form; only time-outs, work_mem and "
-            "application_name may be set there"
-        )
-        yield Fault(name, has, "left out", reason, is_silent=True)
-
-
-def _compaction(properties: Mapping[str, str]) -> Iterator[Fault]:
-    for name, policy in properties.items():
-        if re.fullmatch(r"topic\.creation\..+\.cleanup\.policy", name) and "compact" in policy:
-            reason = "compaction removes changes of earlier transactions"
-            yield Fault(name, policy, "delete", reason, is_silent=True)
-
-
-def _changed_columns(properties: Mapping[str, str]) -> Iterator[Fault]:
-    for name, columns in properties.items():
-        if _CHANGES_COLUMNS.match(name):
-            reason = (
-                "views would contain other values than the database. Leave the column out "
-                "(column.exclude.list), or change its values in the view"
-            )
-            yield Fault(name, columns, "left out", reason, is_silent=True)
 
 
 def _transforms(properties: Mapping[str, str]) -> Iterator[Fault]:
@@ -330,13 +327,7 @@ def _nulls(properties: Mapping[str, str]) -> Iterator[Fault]:
 
 _FINDERS: Final[tuple[Callable[[Mapping[str, str]], Iterator[Fault]], ...]] = (
     _sink_topic,
-    _heartbeats,
     _publication,
-    _skipped_commits,
-    _isolation,
-    _initial_statements,
-    _compaction,
-    _changed_columns,
     _transforms,
     _nulls,
 )

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pyarrow as pa
 from msgspec import Meta
@@ -64,39 +64,43 @@ ELEMENT_KINDS = frozenset(
 
 _NESTED_JSON = re.compile(r"\bJSON(?=[\[\],)]|$)")
 
-_INTEGER_BITS = {TypeKind.SMALLINT: 16, TypeKind.INTEGER: 32, TypeKind.BIGINT: 64}
+_FLOAT = float | Literal["NaN", "Infinity", "-Infinity"]
+_FLOAT_WORDS = 'a number, "NaN", "Infinity" or "-Infinity"'
+_ZONED = r"\A(-?infinity|[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z)\Z"
 
-_ARROW: dict[TypeKind, pa.DataType] = {
-    TypeKind.SMALLINT: pa.int16(),
-    TypeKind.INTEGER: pa.int32(),
-    TypeKind.BIGINT: pa.int64(),
-    TypeKind.BOOLEAN: pa.bool_(),
-    TypeKind.REAL: pa.float32(),
-    TypeKind.DOUBLE: pa.float64(),
-    TypeKind.DATE: pa.int32(),
-    TypeKind.TIMESTAMP: pa.int64(),
-    TypeKind.TIME: pa.time64("us"),
-}
 
-_DUCKDB = {
-    TypeKind.REAL: "FLOAT",
-    TypeKind.DOUBLE: "DOUBLE",
-    TypeKind.TEXT: "VARCHAR",
-    TypeKind.BYTEA: "BLOB",
-    TypeKind.TIMESTAMPTZ: "TIMESTAMPTZ",
-}
+class _Form(NamedTuple):
+    """The values of a kind of types: in words, in JSON, and as they are passed to DuckDB."""
 
-_EXPECTED = {
-    TypeKind.BOOLEAN: "true or false",
-    TypeKind.REAL: 'a number, "NaN", "Infinity" or "-Infinity"',
-    TypeKind.DOUBLE: 'a number, "NaN", "Infinity" or "-Infinity"',
-    TypeKind.TEXT: "a string",
-    TypeKind.DATE: "days since 1970-01-01 as an integer (time.precision.mode=adaptive)",
-    TypeKind.TIMESTAMPTZ: "an ISO 8601 string in UTC",
-    TypeKind.UUID: "a string of 36 characters",
-    TypeKind.JSON: "a string that holds JSON",
-    TypeKind.BYTEA: "a base64 string",
-    TypeKind.CARRIED: "DuckDB's text of the value",
+    words: str = ""
+    wire: Any = str
+    arrow: pa.DataType = pa.string()
+    duckdb: str = ""
+    """The DuckDB type, where its name is another one."""
+
+
+def _integers(bits: int) -> Any:
+    return Annotated[int, Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+
+
+_FORMS: dict[TypeKind, _Form] = {
+    TypeKind.SMALLINT: _Form("an integer of 16 bits", _integers(16), pa.int16()),
+    TypeKind.INTEGER: _Form("an integer of 32 bits", _integers(32), pa.int32()),
+    TypeKind.BIGINT: _Form("an integer of 64 bits", _integers(64), pa.int64()),
+    TypeKind.BOOLEAN: _Form("true or false", bool, pa.bool_()),
+    TypeKind.REAL: _Form(_FLOAT_WORDS, _FLOAT, pa.float32(), "FLOAT"),
+    TypeKind.DOUBLE: _Form(_FLOAT_WORDS, _FLOAT, pa.float64(), "DOUBLE"),
+    TypeKind.TEXT: _Form("a string", duckdb="VARCHAR"),
+    TypeKind.DATE: _Form(
+        "days since 1970-01-01 as an integer (time.precision.mode=adaptive)", _integers(32), pa.int32()
+    ),
+    TypeKind.TIMESTAMP: _Form(wire=_integers(64), arrow=pa.int64()),
+    TypeKind.TIMESTAMPTZ: _Form("an ISO 8601 string in UTC", Annotated[str, Meta(pattern=_ZONED)]),
+    TypeKind.TIME: _Form(arrow=pa.time64("us")),
+    TypeKind.UUID: _Form("a string of 36 characters", Annotated[str, Meta(min_length=36, max_length=36)]),
+    TypeKind.JSON: _Form("a string that holds JSON"),
+    TypeKind.BYTEA: _Form("a base64 string", duckdb="BLOB"),
+    TypeKind.CARRIED: _Form("DuckDB's text of the value"),
 }
 
 
@@ -169,7 +173,7 @@ class ColumnType:
             return pa.list_(self.element.arrow)
         if self.kind is TypeKind.TIME and self.is_millisecond:
             return pa.time32("ms")
-        return _ARROW.get(self.kind, pa.string())
+        return _FORMS.get(self.kind, _Form()).arrow
 
     @property
     def duckdb(self) -> str:
@@ -180,7 +184,7 @@ class ColumnType:
             return self.name
         if self.kind is TypeKind.NUMERIC:
             return f"DECIMAL({self.digits},{self.decimals})"
-        return _DUCKDB.get(self.kind, self.kind.value.upper())
+        return _FORMS.get(self.kind, _Form()).duckdb or self.kind.value.upper()
 
     @property
     def digits(self) -> int:
@@ -195,8 +199,6 @@ class ColumnType:
     @property
     def expected(self) -> str:
         """The JSON value in words, for error messages."""
-        if self.kind in INTEGER_KINDS:
-            return f"an integer of {_INTEGER_BITS[self.kind]} bits"
         if self.kind is TypeKind.NUMERIC:
             before = self.digits - self.decimals
             return (
@@ -208,7 +210,7 @@ class ColumnType:
             return f"{unit} as an integer (time.precision.mode=adaptive)"
         if self.element is not None:
             return f"an array, each element null or {self.element.expected}"
-        return _EXPECTED[self.kind]
+        return _FORMS[self.kind].words
 
     def duckdb_expression(self, column: str) -> str:
         """Returns SQL that converts the transport value in `column` exactly into this type's DuckDB value."""
@@ -264,63 +266,28 @@ def carried(duckdb_type: str) -> ColumnType:
 
     The texts are DuckDB's, so equal values of a type have equal texts, except for the floats 0.0 and -0.0.
     """
-    native = _NATIVE.get(duckdb_type)
-    return native or ColumnType(TypeKind.CARRIED, duckdb_type)
+    return _NATIVE.get(duckdb_type) or ColumnType(TypeKind.CARRIED, duckdb_type)
 
 
-_NATIVE = {
-    "TINYINT": ColumnType(TypeKind.SMALLINT, "smallint"),
-    "SMALLINT": ColumnType(TypeKind.SMALLINT, "smallint"),
-    "INTEGER": ColumnType(TypeKind.INTEGER, "integer"),
-    "BIGINT": ColumnType(TypeKind.BIGINT, "bigint"),
-    "BOOLEAN": ColumnType(TypeKind.BOOLEAN, "boolean"),
-    "VARCHAR": ColumnType(TypeKind.TEXT, "text"),
-    "UUID": ColumnType(TypeKind.UUID, "uuid"),
-}
+_EXACT_IN_JSON = INTEGER_KINDS | {TypeKind.BOOLEAN, TypeKind.TEXT, TypeKind.UUID}
+_NATIVE = {each.duckdb: each for each in (ColumnType(kind, kind.value) for kind in _EXACT_IN_JSON)}
+_NATIVE["TINYINT"] = _NATIVE["SMALLINT"]
 
 
 @lru_cache(maxsize=1024)
 def _wire(column_type: ColumnType) -> Any:
     if column_type.element is not None:
         return list[column_type.element.wire | None]  # type: ignore[name-defined]
-    kind = column_type.kind
-    if kind in INTEGER_KINDS:
-        bits = _INTEGER_BITS[kind]
-        return Annotated[int, Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
-    if kind is TypeKind.NUMERIC:
+    if column_type.kind is TypeKind.NUMERIC:
         return Annotated[str, Meta(pattern=_numeric_pattern(column_type.digits, column_type.decimals))]
-    return _SIMPLE_WIRE[kind] if kind is not TypeKind.TIME else _time_of_day(column_type.is_millisecond)
+    if column_type.kind is TypeKind.TIME:
+        return Annotated[int, Meta(ge=0, le=_DAY_US // 1000 if column_type.is_millisecond else _DAY_US)]
+    return _FORMS[column_type.kind].wire
 
 
 def _numeric_pattern(digits: int, decimals: int) -> str:
     fraction = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
     return rf"\A-?[0-9]{{1,{max(1, digits - decimals)}}}{fraction}\Z"
-
-
-def _time_of_day(is_millisecond: bool) -> Any:
-    return Annotated[int, Meta(ge=0, le=_DAY_US // 1000 if is_millisecond else _DAY_US)]
-
-
-_FLOAT = float | Literal["NaN", "Infinity", "-Infinity"]
-_INT64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-_SIMPLE_WIRE: dict[TypeKind, Any] = {
-    TypeKind.BOOLEAN: bool,
-    TypeKind.REAL: _FLOAT,
-    TypeKind.DOUBLE: _FLOAT,
-    TypeKind.TEXT: str,
-    TypeKind.DATE: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
-    TypeKind.TIMESTAMP: _INT64,
-    TypeKind.TIMESTAMPTZ: Annotated[
-        str,
-        Meta(
-            pattern=r"\A(-?infinity|[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z)\Z",
-        ),
-    ],
-    TypeKind.UUID: Annotated[str, Meta(min_length=36, max_length=36)],
-    TypeKind.JSON: str,
-    TypeKind.BYTEA: str,
-    TypeKind.CARRIED: str,
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,9 @@ def _json_ready(expression: str, column_type: DuckDBPyType, depth: int = 0) -> s
         if type_kind(key) not in _MAP_KEYS or _text_cast(value) != str(value):
             raise TypeError(str(column_type))
         return expression
-    return _scalar(expression, column_type)
+    if kind not in _SCALARS:
+        raise TypeError(str(column_type))
+    return _SCALARS[kind].format(expression)
 
 
 def _text_cast(column_type: DuckDBPyType) -> str | None:
@@ -203,26 +205,22 @@ def _text_cast(column_type: DuckDBPyType) -> str | None:
     return None
 
 
-def _scalar(expression: str, column_type: DuckDBPyType) -> str:
-    kind = type_kind(column_type)
-    if kind in _PLAIN | {"json"}:
-        return expression
-    if kind in _AS_TEXT:
-        return f"CAST({expression} AS VARCHAR)"
-    if kind == "blob":
-        return f"to_base64({expression})"
-    if kind in _FLOATS:
-        # FLOAT is converted through its text, or 0.1 would become 0.10000000149011612.
-        exact = expression if kind == "double" else f"CAST(CAST({expression} AS VARCHAR) AS DOUBLE)"
-        infinite = f"CASE WHEN {expression} > 0 THEN 'Infinity' ELSE '-Infinity' END"
-        name = f"CASE WHEN isnan({expression}) THEN 'NaN' ELSE {infinite} END"
-        named = f"WHEN {expression} IS NOT NULL THEN to_json({name})"
-        return f"CASE WHEN isfinite({expression}) THEN to_json({exact}) {named} END"
-    if kind == "timestamp with time zone":
-        return f"strftime({expression}, '%Y-%m-%dT%H:%M:%S.%fZ')"
-    if kind in {"timestamp", "timestamp_s", "timestamp_ms"}:
-        return f"strftime(CAST({expression} AS TIMESTAMP), '%Y-%m-%dT%H:%M:%S.%f')"
-    raise TypeError(str(column_type))
+_NAMED = (
+    "WHEN {0} IS NOT NULL THEN to_json(CASE WHEN isnan({0}) THEN 'NaN' ELSE "
+    "CASE WHEN {0} > 0 THEN 'Infinity' ELSE '-Infinity' END END) END"
+)
+_TIME: Final = "strftime(CAST({0} AS TIMESTAMP), '%Y-%m-%dT%H:%M:%S.%f')"
+_SCALARS: Final = {
+    **dict.fromkeys(_PLAIN | _JSON, "{0}"),
+    **dict.fromkeys(_AS_TEXT, "CAST({0} AS VARCHAR)"),
+    **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms"), _TIME),
+    "timestamp with time zone": "strftime({0}, '%Y-%m-%dT%H:%M:%S.%fZ')",
+    "blob": "to_base64({0})",
+    "double": "CASE WHEN isfinite({0}) THEN to_json({0}) " + _NAMED,
+    # FLOAT is converted through its text, or 0.1 would become 0.10000000149011612.
+    "float": "CASE WHEN isfinite({0}) THEN to_json(CAST(CAST({0} AS VARCHAR) AS DOUBLE)) " + _NAMED,
+}
+"""SQL for the value of each scalar type that `to_json` writes exactly."""
 
 
 def _object_text(fields: tuple[Field, ...]) -> str:

@@ -9,7 +9,7 @@ import duckdb
 from slackwater.sql.catalog import Catalog, Table, similar
 from slackwater.sql.duckdb_sql import identifier, literal
 from slackwater.sql.errors import SqlTextError
-from slackwater.sql.frontend.syntax import CommonTable, Node, Query, Select, SetOperation
+from slackwater.sql.frontend.syntax import CommonTable, Item, Node, Query, Select, SetOperation
 from slackwater.sql.frontend.text import Splice, ViewText
 from slackwater.sql.logical import AggregateCall, Expression, Extend, Relation, Span
 from slackwater.sql.rendering import render_over_tables
@@ -89,12 +89,10 @@ class NameScope:
         Raises:
             SqlTextError: It is ambiguous, or the table has no such column, or no view may use it.
         """
-        for length in (2, 1):
-            if len(node.names) > length:
-                source = self.source(node.names[:length])
-                if source is not None:
-                    return self._column(node, source, length)
-        return self._unqualified(node)
+        found = self.resolve_parts(node.names)
+        if found is None or (found.fields and found.source is not None and found.source.table is not None):
+            self._refuse(node, found)
+        return found
 
     def resolve_parts(self, names: tuple[str, ...]) -> ResolvedColumn | None:
         """Returns the column that the parts of a name mean; None if there is none, or are several."""
@@ -107,7 +105,8 @@ class NameScope:
         if len(candidates) != 1:
             return None
         (column,) = candidates.values()
-        return ResolvedColumn(column.id, column.name, names[1:], None)
+        source = next((each for each in self.sources if column in each.columns), None)
+        return ResolvedColumn(column.id, column.name, names[1:], source)
 
     def source(self, qualifier: Iterable[str]) -> NamedRelation | None:
         """Returns the relation of this name."""
@@ -135,7 +134,7 @@ class NameScope:
         """Returns the names of both."""
         return replace(self, sources=self.sources + other.sources, visible=self.visible + other.visible)
 
-    def refuse_unsupported(self, table: Table | None, name: str, start: int, end: int) -> None:
+    def refuse_unsupported(self, table: Table | None, name: str, node: Node) -> None:
         """Refuses columns of unsupported types.
 
         Raises:
@@ -144,38 +143,26 @@ class NameScope:
         column = next((each for each in table.columns if each.name.lower() == name), None) if table else None
         if table is not None and column is not None and not column.type.is_supported:
             problem = f"column {column.name} of {table.full_name} has the type {column.type}: "
-            raise self.text.error(start, end, problem + column.type.reason, column.type.hint)
+            raise self.error(node, problem + column.type.reason, column.type.hint)
 
-    def _column(self, node: Node, source: NamedRelation, length: int) -> ResolvedColumn:
-        name = node.names[length]
-        columns = _named(source.columns, name)
-        if not columns:
-            self.refuse_unsupported(source.table, name.lower(), node.start, node.end)
-            raise self._unknown_column(node, name, (source,))
-        return self._found(
-            node, ResolvedColumn(columns[0].id, columns[0].name, node.names[length + 1 :], source)
-        )
-
-    def _unqualified(self, node: Node) -> ResolvedColumn | None:
-        name = node.names[0]
-        columns = {each.id: each for each in _named(self.visible, name)}
-        if len(columns) > 1:
-            owners = [each.alias for each in self.sources if _named(each.columns, name)]
-            choices = " or ".join(f"{owner}.{name.lower()}" for owner in owners)
-            raise self.error(node, f"column {name.lower()} is ambiguous", f"Write {choices}")
-        if not columns:
-            for each in self.sources:
-                self.refuse_unsupported(each.table, name.lower(), node.start, node.end)
-            return None
-        (column,) = columns.values()
-        source = next((each for each in self.sources if column in each.columns), None)
-        return self._found(node, ResolvedColumn(column.id, column.name, node.names[1:], source))
-
-    def _found(self, node: Node, found: ResolvedColumn) -> ResolvedColumn:
-        if found.fields and found.source is not None and found.source.table is not None:
-            problem = f"column {found.name} has no fields"
-            raise self.error(node, problem, "Use a function to take a part of its value")
-        return found
+    def _refuse(self, node: Node, found: ResolvedColumn | None) -> None:
+        """Raises what is wrong with a name, unless it means nothing here."""
+        for length in (2, 1):
+            source = self.source(node.names[:length]) if len(node.names) > length else None
+            if source is not None and not _named(source.columns, node.names[length]):
+                self.refuse_unsupported(source.table, node.names[length].lower(), node)
+                raise self._unknown_column(node, node.names[length], (source,))
+        if found is not None:
+            hint = "Use a function to take a part of its value"
+            raise self.error(node, f"column {found.name} has no fields", hint)
+        name = node.names[0].lower()
+        if _named(self.visible, name):
+            choices = " or ".join(
+                f"{each.alias}.{name}" for each in self.sources if _named(each.columns, name)
+            )
+            raise self.error(node, f"column {name} is ambiguous", f"Write {choices}")
+        for each in self.sources:
+            self.refuse_unsupported(each.table, name, node)
 
     def _unknown_column(self, node: Node, name: str, sources: tuple[NamedRelation, ...]) -> SqlTextError:
         tables = ", ".join(each.shown for each in sources)
@@ -375,9 +362,9 @@ class Environment:
         """Returns the span of the characters `[start, end)`, in the view's own text."""
         return self.span or Span(max(start, 0), max(end, 0))
 
-    def error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
-        """Returns an error at the characters `[start, end)`, by default at the text's start."""
-        return self.text.error(start, end, problem, hint)
+    def error(self, at: Node | Item | Span, problem: str, hint: str) -> SqlTextError:
+        """Returns an error at the place of a part of the query."""
+        return self.text.error(at.start, at.end, problem, hint)
 
     def refuse_clauses(self, query: Select | SetOperation) -> None:
         """Refuses clauses that no query of a view may have.
@@ -389,7 +376,7 @@ class Environment:
             hint = _CLAUSE_HINTS.get(
                 clause, "Supported are SELECT, FROM, WHERE, GROUP BY, HAVING and QUALIFY"
             )
-            raise self.error(start, start, f"{clause} is not supported", hint)
+            raise self.text.error(start, start, f"{clause} is not supported", hint)
 
     def with_commons(self, definitions: tuple[CommonTable, ...]) -> "Environment":
         """Returns a copy that sees the queries of a WITH; each of them sees those before it."""

@@ -255,7 +255,7 @@ class ExpressionBinder:
 
     def error(self, node: Node, problem: str, hint: str) -> SqlTextError:
         """Returns an error at the place of an expression."""
-        return self.environment.error(node.start, node.end, problem, hint)
+        return self.environment.error(node, problem, hint)
 
     def _expanded(self, name: str) -> str:
         self._expanding.append(name)

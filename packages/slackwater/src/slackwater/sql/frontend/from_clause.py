@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from slackwater.sql.catalog import Table
 from slackwater.sql.duckdb_sql import identifier
-from slackwater.sql.errors import SqlTextError
 from slackwater.sql.frontend.context import (
     BoundQuery,
     CommonQuery,
@@ -165,10 +164,10 @@ def bind_from(environment: Environment, item: Item, outer: ExpressionBinder | No
         SqlTextError: A relation that no view may read, or an unknown name.
     """
     if item.is_decorated:
-        raise _error(environment, item, "only a name and an alias are supported here", _SOURCES)
+        raise environment.error(item, "only a name and an alias are supported here", _SOURCES)
     if item.kind == "JOIN" and item.alias:
-        raise _error(
-            environment, item, "a join with an alias is not supported", "Give its tables aliases instead"
+        raise environment.error(
+            item, "a join with an alias is not supported", "Give its tables aliases instead"
         )
     if item.kind == "JOIN":
         return _Joiner(environment, item, outer).read()
@@ -179,7 +178,7 @@ def bind_from(environment: Environment, item: Item, outer: ExpressionBinder | No
         relation, source = _subquery(replace(environment, lateral=lateral), item, item.query)
     else:
         what = {"EXPRESSION_LIST": "VALUES"}.get(item.kind, item.kind.replace("_", " ").lower())
-        raise _error(environment, item, f"{what} is not supported", _SOURCES)
+        raise environment.error(item, f"{what} is not supported", _SOURCES)
     scope = NameScope(environment.text, (source,), source.columns)
     return Region([relation], span=environment.place(item.start, item.end)), scope
 
@@ -215,14 +214,14 @@ class _Joiner:
         if item.join_kind in {"REGULAR", "CROSS", "NATURAL"} and item.join_type in _KINDS:
             return _KINDS[item.join_type]
         what = item.join_type if item.join_kind in {"REGULAR", "NATURAL"} else item.join_kind
-        raise _error(self._environment, item, f"{what} JOIN is not supported", _JOINS)
+        raise self._environment.error(item, f"{what} JOIN is not supported", _JOINS)
 
     def _refuse_equal_names(self, left: NameScope, right: NameScope) -> None:
         taken = {each.alias.lower() for each in left.sources}
         for each, item in zip(right.sources, _leaves(self._item.sides[1]), strict=False):
             if each.alias and each.alias.lower() in taken:
                 problem = f"two tables in FROM are called {each.alias}"
-                raise _error(self._environment, item, problem, "Give one of them another alias")
+                raise self._environment.error(item, problem, "Give one of them another alias")
 
     def _on(self, scope: NameScope) -> Iterator[Condition]:
         binder = ExpressionBinder(self._environment, scope, {}, self._outer)
@@ -254,7 +253,7 @@ class _Joiner:
             if each.name.lower() == name.lower():
                 return Expression(identifier(each.id), (each.id,), self._span, name)
         problem = f"column {name} does not exist on both sides of the join"
-        raise _error(self._environment, self._item, problem, "Write JOIN … ON a.k = b.k")
+        raise self._environment.error(self._item, problem, "Write JOIN … ON a.k = b.k")
 
     def _joined(self, kind: JoinKind, left: Region, right: Region, conditions: list[Condition]) -> Region:
         if kind is JoinKind.INNER:
@@ -323,24 +322,24 @@ def _read_named(environment: Environment, item: Item) -> tuple[Relation, NamedRe
     if view and (not tables or item.name.lower() != environment.name):
         if tables:
             problem = f"{name} is both a table and a view"
-            raise _error(environment, item, problem, f"Write {tables[0].full_name}, or rename the view")
+            raise environment.error(item, problem, f"Write {tables[0].full_name}, or rename the view")
         return _view(environment, item)
     if len(tables) > 1:
         choices = " or ".join(table.full_name for table in tables)
-        raise _error(environment, item, f"table {name} is ambiguous", f"Write {choices}")
+        raise environment.error(item, f"table {name} is ambiguous", f"Write {choices}")
     if not tables:
         likely = environment.context.catalog.similar_names(item.schema, item.name)
         hint = (
             f"Did you mean {' or '.join(likely)}?" if likely else "Declare it in tables.sql or schema/*.sql"
         )
-        raise _error(environment, item, f"table {name} is not declared", hint)
+        raise environment.error(item, f"table {name} is not declared", hint)
     return _scan(environment, item, tables[0])
 
 
 def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation, NamedRelation]:
     if not table.primary_key:
         hint = "Declare one: rows are identified by their primary key"
-        raise _error(environment, item, f"table {table.full_name} has no primary key", hint)
+        raise environment.error(item, f"table {table.full_name} has no primary key", hint)
     if table.identity_index:
         problem = (
             f"deletes and updates of {table.full_name} do not contain the primary key of the old row, "
@@ -350,22 +349,22 @@ def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation,
             f"ALTER TABLE {table.full_name} REPLICA IDENTITY DEFAULT, or FULL; then take a new snapshot, and "
             "declare the table again"
         )
-        raise _error(environment, item, problem, hint)
+        raise environment.error(item, problem, hint)
     alias = item.alias or item.name
     supported = [column for column in table.columns if column.type.is_supported]
     if len({column.name.lower() for column in table.columns}) < len(table.columns):
         problem = f"table {table.full_name} has columns whose names differ only in upper and lower case"
-        raise _error(environment, item, problem, "DuckDB does not distinguish them; rename one")
+        raise environment.error(item, problem, "DuckDB does not distinguish them; rename one")
     ids = {column.name: environment.context.new_id(f"{alias}.{column.name}") for column in supported}
     for name in table.primary_key:
         if name not in ids:
             problem = f"the primary key of {table.full_name} has a type that is not supported"
             hint = "Rows are identified by their primary key; use a supported type for its columns"
-            raise _error(environment, item, problem, hint)
+            raise environment.error(item, problem, hint)
     if other := environment.context.create_table(table):
         problem = f"tables {other} and {table.full_name} differ only in upper and lower case"
         hint = "DuckDB does not distinguish them; read them in different pipelines, or rename one"
-        raise _error(environment, item, problem, hint)
+        raise environment.error(item, problem, hint)
     _point_to(environment, item, f"{identifier(table.schema)}.{identifier(table.name)}")
     names = [column.name for column in table.columns]
     if item.columns:
@@ -403,7 +402,7 @@ def _view(environment: Environment, item: Item) -> tuple[Relation, NamedRelation
         through = environment.reading[environment.reading.index(name) :]
         if len(through) > 1:
             problem += f" through {', '.join(through[1:])}"
-        raise _error(environment, item, problem, "Views cannot depend on each other in a cycle")
+        raise environment.error(item, problem, "Views cannot depend on each other in a cycle")
     span = environment.place(item.start, item.end)
     result = environment.context.bind_other_view(name, environment, span)
     _point_to(environment, item, f"__slackwater_views.{identifier(name)}")
@@ -438,10 +437,6 @@ def _disambiguated(names: list[str]) -> Iterator[str]:
             name = f"{name}_{seen[lower] - 1}"
         seen.setdefault(name.lower(), 1)
         yield name
-
-
-def _error(environment: Environment, item: Item, problem: str, hint: str) -> SqlTextError:
-    return environment.error(item.start, item.end, problem, hint)
 
 
 def _distributed(

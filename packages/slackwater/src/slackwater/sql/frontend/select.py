@@ -188,12 +188,12 @@ def bind_select(environment: Environment, select: Select, outer: ExpressionBinde
     if environment.context.queries > MAX_QUERIES:
         problem = f"the view reads more than {MAX_QUERIES:,} queries"
         hint = "A view, or a query in WITH, counts each time that it is read: read it only once"
-        raise environment.error(select.start, select.start, problem, hint)
+        raise environment.text.error(select.start, select.start, problem, hint)
     environment = environment.with_commons(select.with_)
     if select.source.kind == "EMPTY":
         item = select.items[0]
         hint = "Supported are declared tables, other views, subqueries and joins of them"
-        raise environment.error(item.start, item.end, "a SELECT without FROM is not supported", hint)
+        raise environment.error(item, "a SELECT without FROM is not supported", hint)
     region, scope = bind_from(environment, select.source, outer)
     return _Reader(environment, select, region, scope, outer).read()
 
@@ -384,12 +384,11 @@ class _Reader:
 
     def _refused_correlation(self) -> Exception:
         conditions = [*self._correlation.residual, *(right for _, right in self._correlation.equal)]
-        span = conditions[0].span
         problem = "this subquery may be correlated with the outer query only by equality"
         if not self._correlation.residual:
             problem = "a subquery with window functions cannot be correlated with the outer query"
         hint = "Aggregate with GROUP BY in a subquery in FROM, and join it"
-        return self._environment.error(span.start, span.end, problem, hint)
+        return self._environment.error(conditions[0].span, problem, hint)
 
 
 def _subquery(binder: ExpressionBinder, query: Query) -> BoundSelect:
@@ -437,7 +436,7 @@ def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, 
         raw = item.raw
         if raw["columns"] or any(raw[each] for each in ("replace_list", "rename_list", "expr")):
             problem = "only *, t.* and * EXCLUDE (…) are supported"
-            raise environment.error(item.start, item.end, problem, "Name the columns")
+            raise environment.error(item, problem, "Name the columns")
         for column in _starred(environment, scope, item):
             yield _Column(column.name, item, column)
 
@@ -458,7 +457,7 @@ def _starred(environment: Environment, scope: NameScope, item: Node) -> tuple[Na
         source = scope.source((qualifier,))
         if source is None:
             problem = f"no table in FROM is called {qualifier}"
-            raise environment.error(item.start, item.end, problem, "Use an alias that is given in FROM")
+            raise environment.error(item, problem, "Use an alias that is given in FROM")
         sources = (source,)
     excluded = {name.lower() for name in item.raw["exclude_list"]}
     for source in sources:
@@ -467,7 +466,7 @@ def _starred(environment: Environment, scope: NameScope, item: Node) -> tuple[Na
         ids |= {each.id for each in source.columns if each.name.lower() in left_out}
         for column in source.table.columns if source.table is not None else ():
             if column.name.lower() not in left_out:
-                scope.refuse_unsupported(source.table, column.name.lower(), item.start, item.end)
+                scope.refuse_unsupported(source.table, column.name.lower(), item)
     visible = sources[0].columns if qualifier else scope.visible
     return tuple(each for each in visible if each.id not in ids and each.name.lower() not in excluded)
 

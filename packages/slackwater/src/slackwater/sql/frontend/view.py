@@ -131,10 +131,10 @@ def _check_names(environment: Environment, result: BoundQuery) -> None:
     seen: set[str] = set()
     for column, span in zip(result.columns, result.spans, strict=True):
         if not column.name:
-            raise environment.error(span.start, span.end, "this column has no name", "Name it with AS")
+            raise environment.error(span, "this column has no name", "Name it with AS")
         if column.name.lower() in seen:
             problem = f"the view has two columns called {column.name}"
-            raise environment.error(span.start, span.end, problem, "Rename one of them with AS")
+            raise environment.error(span, problem, "Rename one of them with AS")
         seen.add(column.name.lower())
 
 
@@ -144,7 +144,7 @@ def _check_types(environment: Environment, result: BoundQuery, types: tuple[Duck
         if unwritable:
             problem = f"a value of type {unwritable} cannot be written exactly as JSON"
             hint = "Convert it to a text, number, list or struct"
-            raise environment.error(span.start, span.end, problem, hint)
+            raise environment.error(span, problem, hint)
 
 
 def _check_meaning(
@@ -167,7 +167,7 @@ def _check_meaning(
             if (name.lower(), one) != (other.lower(), two):
                 problem = f"column {other} of type {two} was planned as {name} of type {one}"
     if problem:
-        raise environment.error(0, 0, problem, "Please report this, and write the query in another way")
+        raise environment.text.error(0, 0, problem, "Please report this, and write the query in another way")
 
 
 def _evaluate_on_no_rows(environment: Environment) -> str:
@@ -216,7 +216,7 @@ def _bind_query(query: Query, environment: Environment) -> BoundQuery:
     """
     if isinstance(query, Refused):
         problem = f"{query.what} is not supported"
-        raise environment.error(query.start, query.start, problem, "Write SELECT … FROM …")
+        raise environment.text.error(query.start, query.start, problem, "Write SELECT … FROM …")
     if isinstance(query, SetOperation):
         return _set_operation(query, environment)
     return bind_select(environment, query, None).computed(environment.context)
@@ -229,7 +229,7 @@ def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
     if query.operation not in {"UNION", "EXCEPT", "INTERSECT"} or not is_supported:
         what = query.operation.replace("_", " ") + (" ALL" if query.keeps_duplicates else "")
         hint = "Supported are UNION, UNION ALL, EXCEPT and INTERSECT"
-        raise environment.error(query.start, query.start, f"{what} is not supported", hint)
+        raise environment.text.error(query.start, query.start, f"{what} is not supported", hint)
     branches = [_bind_query(branch, environment) for branch in query.branches]
     for branch, written in zip(branches, query.branches, strict=True):
         if len(branch.columns) != len(branches[0].columns):
@@ -237,7 +237,9 @@ def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
                 f"this SELECT has {len(branch.columns)} columns, but the first one has "
                 f"{len(branches[0].columns)}"
             )
-            raise environment.error(written.start, written.start, problem, "Columns are matched by position")
+            raise environment.text.error(
+                written.start, written.start, problem, "Columns are matched by position"
+            )
     branches = _of_one_type(environment.context, branches)
     span = environment.place(query.start, query.start)
     if query.operation == "UNION":

@@ -7,10 +7,9 @@ is refused, and the error names its place.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import check_schema_name
@@ -25,29 +24,20 @@ from slackwater.sql.postgres.types import (
     unreadable_type,
 )
 
-if TYPE_CHECKING:  # imported where it is used: Spark's workers never parse DDL
-    from sqlglot.tokenizer_core import Token
-
 _SUPPORTED = (
     "Supported are CREATE TABLE with columns, CREATE TYPE … AS ENUM, CREATE DOMAIN, "
     "ALTER TABLE … ADD PRIMARY KEY and ALTER TABLE … REPLICA IDENTITY FULL; "
     "`slackwater schema pull` writes such a file from the database"
 )
-_PASSED_OVER = tuple(
-    tuple(start.split())
-    for start in (
-        "SET", "SELECT", "COMMENT", "GRANT", "REVOKE", "BEGIN", "COMMIT", "CREATE SCHEMA", "CREATE EXTENSION",
-        "CREATE SEQUENCE", "CREATE INDEX", "CREATE UNIQUE INDEX", "ALTER SEQUENCE", "ALTER TYPE",
-        "ALTER DOMAIN", "ALTER SCHEMA", "CREATE TYPE", "CREATE DOMAIN",
-    )
+_PASSED_OVER = (
+    "SET", "SELECT", "COMMENT", "GRANT", "REVOKE", "BEGIN", "COMMIT", "CREATE SCHEMA", "CREATE EXTENSION",
+    "CREATE SEQUENCE", "CREATE INDEX", "CREATE UNIQUE INDEX", "ALTER SEQUENCE", "ALTER TYPE", "ALTER DOMAIN",
+    "ALTER SCHEMA", "CREATE TYPE", "CREATE DOMAIN",
 )  # fmt: skip
 """The beginnings of statements that do not change what a row looks like, or that are read before."""
-_ALTERATIONS_PASSED_OVER = tuple(
-    tuple(start.split())
-    for start in (
-        "OWNER", "ENABLE", "CLUSTER", "ADD CONSTRAINT", "ADD FOREIGN", "ADD UNIQUE", "ADD CHECK",
-        "ADD GENERATED", "SET", "DEFAULT",
-    )
+_ALTERATIONS_PASSED_OVER = (
+    "OWNER", "ENABLE", "CLUSTER", "ADD CONSTRAINT", "ADD FOREIGN", "ADD UNIQUE", "ADD CHECK", "ADD GENERATED",
+    "SET", "DEFAULT",
 )  # fmt: skip
 _TABLE_CONSTRAINTS = frozenset({"CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE"})
 _UNREADABLE_NAME = re.compile(r'["\\\x00-\x1f]')
@@ -67,10 +57,10 @@ def parse_catalog(files: Mapping[str, str]) -> Catalog:
     """
     reader = _Reader()
     found = [each for path, text in files.items() for each in _statements(SourceText(path, text))]
-    for source, words in found:
-        reader.read_type(_Statement(source, words))
-    for source, words in found:
-        reader.read(_Statement(source, words))
+    for each in found:
+        reader.read_type(replace(each))
+    for each in found:
+        reader.read(each)
     return Catalog(tuple(map(_with_lost_columns, reader.tables.values())))
 
 
@@ -105,6 +95,9 @@ class _Statement:
     def starts_with(self, *keywords: str) -> bool:
         ahead = self.words[self.position : self.position + len(keywords)]
         return tuple(word.upper for word in ahead) == keywords
+
+    def starts_with_any(self, beginnings: Iterable[str]) -> bool:
+        return any(self.starts_with(*each.split()) for each in beginnings)
 
     def skip(self, *keywords: str) -> bool:
         """Consumes the keywords if they come next."""
@@ -161,7 +154,7 @@ class _Reader:
             self._add_type(name, self._type(statement.source, words))
 
     def read(self, statement: _Statement) -> None:
-        if any(statement.starts_with(*start) for start in _PASSED_OVER):
+        if statement.starts_with_any(_PASSED_OVER):
             return
         if statement.skip("CREATE", "TABLE") or statement.skip("CREATE", "UNLOGGED", "TABLE"):
             self._read_table(statement)
@@ -179,12 +172,6 @@ class _Reader:
         if name in self.types:
             return array_of(self.types[name]) if words[-1].upper == "]" else self.types[name]
         return parse_type(source.text[words[0].start : words[-1].end])
-
-    def _column_type(self, item: _Statement, name: _Word, words: Sequence[_Word]) -> ColumnType:
-        column_type = self._type(item.source, words)
-        if _UNREADABLE_NAME.search(name.name):
-            return unreadable_type(column_type)
-        return column_type
 
     def _read_table(self, statement: _Statement) -> None:
         statement.skip("IF", "NOT", "EXISTS")
@@ -226,7 +213,9 @@ class _Reader:
             raise item.error(f"column {first.name} is declared twice", "Keep one of the declarations")
         implied = "serial" in words[0].name or _contains(constraints, "AS", "IDENTITY")
         not_null = implied or _contains(constraints, "NOT", "NULL")
-        column_type = self._column_type(item, first, words)
+        column_type = self._type(item.source, words)
+        if _UNREADABLE_NAME.search(first.name):
+            column_type = unreadable_type(column_type)
         if _is_computed(constraints):
             column_type = generated_type(column_type)
         columns[first.name] = Column(first.name, column_type, not not_null, _has_default(constraints))
@@ -256,10 +245,8 @@ class _Reader:
         elif statement.skip("ALTER"):
             statement.skip("COLUMN")
             self._read_column_alteration(statement, key)
-        elif not any(statement.starts_with(*start) for start in _ALTERATIONS_PASSED_OVER):
-            raise statement.error(
-                "this ALTER TABLE is not supported", "Declare the table as it is now. " + _SUPPORTED
-            )
+        else:
+            _pass_over(statement)
 
     def _read_column_alteration(self, statement: _Statement, key: tuple[str, str]) -> None:
         name = statement.take("a column name").name
@@ -269,10 +256,14 @@ class _Reader:
             self.tables[key] = _changed(
                 self.tables[key], lambda c: replace(c, has_default=c.has_default or c.name == name)
             )
-        elif not any(statement.starts_with(*start) for start in _ALTERATIONS_PASSED_OVER):
-            raise statement.error(
-                "this ALTER TABLE is not supported", "Declare the table as it is now. " + _SUPPORTED
-            )
+        else:
+            _pass_over(statement)
+
+
+def _pass_over(statement: _Statement) -> None:
+    if not statement.starts_with_any(_ALTERATIONS_PASSED_OVER):
+        hint = f"Declare the table as it is now. {_SUPPORTED}"
+        raise statement.error("this ALTER TABLE is not supported", hint)
 
 
 def _with_primary_key(table: Table, names: tuple[str, ...]) -> Table:
@@ -334,8 +325,8 @@ def _contains(words: Sequence[_Word], first: str, second: str) -> bool:
     return any(a.upper == first and b.upper == second for a, b in pairwise(words))
 
 
-def _statements(source: SourceText) -> Iterator[tuple[SourceText, tuple[_Word, ...]]]:
-    """Yields the statements of a text in order, each as its words, without semicolons.
+def _statements(source: SourceText) -> Iterator[_Statement]:
+    """Yields the statements of a text in order, without semicolons.
 
     Raises:
         SqlTextError: A string or quoted name does not end.
@@ -346,10 +337,10 @@ def _statements(source: SourceText) -> Iterator[tuple[SourceText, tuple[_Word, .
             statement.append(word)
             continue
         if statement:
-            yield source, tuple(statement)
+            yield _Statement(source, tuple(statement))
         statement = []
     if statement:
-        yield source, tuple(statement)
+        yield _Statement(source, tuple(statement))
 
 
 def _split_at_commas(words: Sequence[_Word]) -> Iterator[tuple[_Word, ...]]:
@@ -371,6 +362,7 @@ def _words(source: SourceText) -> Iterator[_Word]:
     # sqlglot takes a third of this package's import time, and Spark's workers never parse DDL.
     from sqlglot.dialects.postgres import Postgres
     from sqlglot.errors import TokenError
+    from sqlglot.tokenizer_core import TokenType
 
     try:
         tokens = Postgres.Tokenizer().tokenize(source.text)
@@ -378,18 +370,11 @@ def _words(source: SourceText) -> Iterator[_Word]:
         end = len(source.text)
         raise source.error(end, end, "a string, quoted name or comment is not closed", "Close it.") from error
     for token in tokens:
-        yield from _split(token)
-
-
-def _split(token: "Token") -> Iterator[_Word]:
-    """Yields one word per token; keywords that the tokenizer joined (DOUBLE PRECISION) are separated."""
-    from sqlglot.tokenizer_core import TokenType
-
-    end = token.end + 1
-    if token.token_type is TokenType.IDENTIFIER or "STRING" in token.token_type.name:
-        yield _Word(token.text, "", token.start, end)
-        return
-    offset = token.start
-    for part in token.text.split():
-        yield _Word(part, part.upper(), offset, end)
-        offset += len(part) + 1
+        end = token.end + 1
+        if token.token_type is TokenType.IDENTIFIER or "STRING" in token.token_type.name:
+            yield _Word(token.text, "", token.start, end)
+            continue
+        offset = token.start
+        for part in token.text.split():  # the tokenizer joins some keywords: DOUBLE PRECISION
+            yield _Word(part, part.upper(), offset, end)
+            offset += len(part) + 1
