@@ -116,11 +116,7 @@ class _ReadableSchema:
 
 
 def _readable_schema(text: str) -> _ReadableSchema:
-    """Prepares a schema. Logical types are removed, so that dates, times and decimals stay as stored.
-
-    Raises:
-        ValueError: The text is not a schema, or is one without a counterpart in Connect's JSON.
-    """
+    """Prepares a schema. Logical types are removed, so that dates, times and decimals stay as stored."""
     try:
         schema = json.loads(text)
         parsed = fastavro.parse_schema(_plain(schema))

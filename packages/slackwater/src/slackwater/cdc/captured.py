@@ -350,7 +350,7 @@ def changes_between(
             "all its rows were rewritten, as SET UNLOGGED and SET LOGGED do; changes in between are missing"
         )
         proof = Proof(now.quoted, "xmin = %s::text::xid", (now.changed,))
-        yield CapturedFinding(table=now.name, text=text, hint=_NEW_TOPICS, proof=proof)
+        yield _found(now, text, _NEW_TOPICS, proof=proof)
     yield from _partition_changes(before, now, present)
     yield from _column_changes(before, now)
 
@@ -395,27 +395,18 @@ def _link(partition: SeenPartition) -> tuple[str, int]:
 
 
 def _attached(table: SeenTable, partition: SeenPartition) -> CapturedFinding:
-    return CapturedFinding(
-        table=table.name,
-        text=f"{partition.name} was attached with rows, of which there are no events",
-        hint=_TOUCH.format(table=partition.name, column="…"),
-        proof=Proof(
-            partition.name,
-            "age(xmin) > age(%s::text::xid) OR (xmin = %s::text::xid AND cmin::text::bigint < %s)",
-            (partition.attached, partition.attached, partition.attached_command),
-        ),
-    )
+    condition = "age(xmin) > age(%s::text::xid) OR (xmin = %s::text::xid AND cmin::text::bigint < %s)"
+    attached = (partition.attached, partition.attached, partition.attached_command)
+    text = f"{partition.name} was attached with rows, of which there are no events"
+    hint = _TOUCH.format(table=partition.name, column="…")
+    return _found(table, text, hint, proof=Proof(partition.name, condition, attached))
 
 
 def _removed(table: SeenTable, partition: SeenPartition, name: str | None) -> CapturedFinding:
     fate = "dropped" if name is None else "detached"
-    return CapturedFinding(
-        table=table.name,
-        text=f"its partition {partition.name} was {fate}; if it had rows, their removal has no events",
-        hint="DELETE the rows of a partition first, then detach it, and drop it after the next check; now "
-        + _NEW_TOPICS,
-        proof=None if name is None else Proof(name, "true", ()),
-    )
+    text = f"its partition {partition.name} was {fate}; if it had rows, their removal has no events"
+    hint = "DELETE the rows of a partition first, then detach it, and drop it after the next check; now "
+    return _found(table, text, hint + _NEW_TOPICS, proof=None if name is None else Proof(name, "true", ()))
 
 
 def _column_changes(before: SeenTable, now: SeenTable) -> Iterator[CapturedFinding]:
@@ -463,17 +454,16 @@ def _renamed_labels(table: SeenTable, known: SeenColumn, column: SeenColumn) -> 
 def _unwritten(
     table: SeenTable, column: SeenColumn, text: str, condition: str, parameters: tuple[str, ...] = ()
 ) -> CapturedFinding:
-    return CapturedFinding(
-        table=table.name,
-        column=column.name,
-        text=f"column {column.name}: {text}, without events",
-        hint=f"{_TOUCH.format(table=table.quoted, column=_quoted(column.name))}, and begin a new revision",
-        proof=Proof(table.quoted, condition, parameters or (column.changed,)),
-    )
+    text = f"column {column.name}: {text}, without events"
+    hint = f"{_TOUCH.format(table=table.quoted, column=_quoted(column.name))}, and begin a new revision"
+    proof = Proof(table.quoted, condition, parameters or (column.changed,))
+    return _found(table, text, hint, column.name, proof)
 
 
-def _found(table: SeenTable, text: str, hint: str, column: str = "") -> CapturedFinding:
-    return CapturedFinding(table=table.name, column=column, text=text, hint=hint)
+def _found(
+    table: SeenTable, text: str, hint: str, column: str = "", proof: Proof | None = None
+) -> CapturedFinding:
+    return CapturedFinding(table=table.name, column=column, text=text, hint=hint, proof=proof)
 
 
 def _files(table: SeenTable) -> dict[int, int]:

@@ -1,16 +1,9 @@
 """Finds the changes of a batch among records: drops those of others, refuses what it cannot understand.
 
-Rows of snapshots that belong to no commit get their place in the commit order. Two kinds of them do not
-contain the LSN at which they are true:
-
-- A row of an *incremental* snapshot is what the database contained at the record's place in its partition. It
-  gets the commit LSN of the next change in its partition.
-- A *late* row, of an ad hoc snapshot that blocked the stream or of an initial one that was repeated, is newer
-  than its place: changes that it already contains may follow it in the same batch. It gets the commit LSN of
-  the next change of the same key.
-
-The row precedes that change; if there is none, it gets the end of the batch. A document therefore never shows
-a row too early, and never an older state after a newer one.
+A row of a snapshot that does not contain the LSN at which it is true gets its place in the commit order: the
+commit LSN of the next change in its partition (incremental rows) or of its key (late rows), which it precedes
+there; if there is none, the end of the batch. A document therefore never shows a row too early, and never an
+older state after a newer one.
 """
 
 from bisect import bisect_right
@@ -201,11 +194,7 @@ class BatchChanges:
         return self._places
 
     def _may_be_left_out(self, message: Record, change: Change) -> bool:
-        """Returns True for logical messages, and for rows of other tables that share a topic.
-
-        Raises:
-            BadInputError: The record does not belong in this topic.
-        """
+        """Returns True for logical messages, and for rows of other tables that share a topic."""
         if change.op == "m":
             return True
         if change.op not in _OPERATIONS:

@@ -1,17 +1,7 @@
 """Commits: the transaction topic in commit order, and every transaction above the frontier.
 
-LSNs may go back without a new timeline: a failover, a restore, another cluster behind the same connector. A
-connector repeats ENDs after a restart, with the xid, LSN and commit time of the first time. So an END at or
-below the newest one is a regression if
-
-1. its LSN is in the range in which this process has read every END, and it was not among them; or
-2. it was committed clearly later than everything read before, which finds what is below that range.
-
-An initial snapshot is a regression if it is at or below the frontier and was taken clearly later, or if it is
-above it: the connector has lost its position, and rows deleted before the new snapshot will never be named.
-
-Times, also those of initial snapshots below the frontier, are compared with a margin, because commit times
-may be out of order by as much time as a commit takes.
+What shows that LSNs have gone back is in ``docs/design/0004-evidence.md``. Times are compared with a margin,
+because commit times may be out of order by as much time as a commit takes.
 """
 
 from collections import deque

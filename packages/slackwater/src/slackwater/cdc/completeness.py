@@ -34,7 +34,7 @@ from uuid import UUID
 from slackwater.cdc.commits import Commits
 from slackwater.cdc.initial_snapshot import Announcements, InitialSnapshot
 from slackwater.cdc.partition_queues import EndOffsets, Fences, PartitionQueue, Partitions
-from slackwater.cdc.transaction import RunRows, Subscription, Transaction, union
+from slackwater.cdc.transaction import RunRows, Subscription, Transaction, covers, is_exactly
 from slackwater.protocol import SNAPSHOT_XID, Evidence, OpenTransaction
 
 WAITS_FOR_OTHERS = "complete, waits for others"
@@ -173,7 +173,7 @@ def counts_are_complete(transaction: Transaction) -> bool:
     if transaction.later is None:
         return False
     runs = transaction.runs
-    return all(_covers(union(runs, table), count) for table, count in transaction.counted.items())
+    return all(covers(runs, table, count) for table, count in transaction.counted.items())
 
 
 def _original_numbering_is_complete(transaction: Transaction) -> bool:
@@ -182,7 +182,7 @@ def _original_numbering_is_complete(transaction: Transaction) -> bool:
     if end is None or transaction.begins_at_first_end > 1:
         return False
     return all(
-        any(r.run and r.covers(table, count) for r in transaction.runs)
+        any(r.run and covers([r], table, count) for r in transaction.runs)
         for table, count in transaction.counted.items()
     )
 
@@ -193,12 +193,12 @@ def _last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str
     if end is None or not counted:
         return end is not None
     together = _runs_of_last_numbering(transaction, newest_ms)
-    if len(together) > 1 and all(_is_exactly(union(together, t), n) for t, n in counted.items()):
+    if len(together) > 1 and all(is_exactly(together, t, n) for t, n in counted.items()):
         return True
     last = max(runs, key=lambda r: r.run)
     if not last.run or not newest_ms.get(last.run, 0) >= transaction.last_begin_ms > 0:
         return False
-    return all(last.is_exactly(table, count) for table, count in counted.items())
+    return all(is_exactly([last], table, count) for table, count in counted.items())
 
 
 def _is_overtaken_by_rows(
@@ -233,14 +233,6 @@ def _started_ms(run: str) -> int | None:
     except ValueError:
         return None
     return parsed.int >> 80 if parsed.version == _TIME_ORDERED else None
-
-
-def _is_exactly(seen: bytes, count: int) -> bool:
-    return _covers(seen, count) and not seen.count(1, count + 1)
-
-
-def _covers(seen: bytes, count: int) -> bool:
-    return len(seen) > count and seen.count(1, 1, count + 1) == count
 
 
 def open_transaction(

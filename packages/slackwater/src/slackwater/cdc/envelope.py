@@ -114,11 +114,16 @@ class End(msgspec.Struct, frozen=True, gc=False):
 class Notification(msgspec.Struct, frozen=True, gc=False):
     """A record of Debezium's notification topic."""
 
-    type: str
-    aggregate_type: str
+    type: str = ""
+    aggregate_type: str = ""
     additional_data: Mapping[str, Any] | None = None
-    timestamp_ms: int = 0
-    """The time of writing, by the clock of Connect."""
+    timestamp: int | str = 0
+    payload: "Notification | None" = None
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The time of writing, by the clock of Connect."""
+        return int(self.timestamp)
 
     def scanned(self) -> dict[str, int]:
         """Returns the table that was scanned, and its number of rows.
@@ -151,19 +156,11 @@ class _Transaction(msgspec.Struct, frozen=True, gc=False):
     payload: "_Transaction | None" = None
 
 
-class _MaybeNotification(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    aggregate_type: str = ""
-    additional_data: Mapping[str, Any] | None = None
-    timestamp: int | str = 0
-    payload: "_MaybeNotification | None" = None
-
-
 decode_row = msgspec.json.Decoder(Row).decode
 """The light view, still in its wrapper if it has one; raises one of :data:`UNREADABLE`."""
 _decode_full_row = msgspec.json.Decoder(FullRow).decode
 _decode_transaction = msgspec.json.Decoder(_Transaction).decode
-_decode_notification = msgspec.json.Decoder(_MaybeNotification).decode
+_decode_notification = msgspec.json.Decoder(Notification).decode
 
 
 def decode_full_row(value: bytes) -> FullRow:
@@ -264,18 +261,11 @@ def decode_notification(value: bytes) -> Notification:
     record = record.payload or record
     if not record.type:
         raise UndecodableRecordError("notification", "it has no 'type'", value)
-    return Notification(
-        record.type, record.aggregate_type, record.additional_data, _milliseconds(record.timestamp, value)
-    )
-
-
-def _milliseconds(timestamp: int | str, value: bytes) -> int:
-    """Reads a time, which is a number on the wire, although the documentation shows text in places."""
-    text = str(timestamp)
-    if not _is_whole(text):
-        reason = f"'timestamp' is {shortened(timestamp)}, expected milliseconds"
+    # The time is a number on the wire, although the documentation shows text in places.
+    if not _is_whole(str(record.timestamp)):
+        reason = f"'timestamp' is {shortened(record.timestamp)}, expected milliseconds"
         raise UndecodableRecordError("notification", reason, value)
-    return int(text)
+    return record
 
 
 def _is_whole(text: str) -> bool:

@@ -1,20 +1,12 @@
 """The initial snapshot: its attempts as they are announced, and the rows of the one that counts.
 
-The rows of an initial snapshot have one LSN and together form one pseudo-transaction. It is complete by the
-counts in Debezium's notifications, without rows that the producer wrote twice.
+The rows of an initial snapshot have one LSN and together form one pseudo-transaction. How interrupted
+attempts are distinguished is in ``docs/design/0004-evidence.md``: by the time at which their rows were read
+and by their announcements; without announcements by the connector's run, and without that not at all, so any
+further portion may belong to another attempt.
 
-An interrupted attempt is void; the next one repeats everything. It usually has a higher LSN, the same one if
-nothing was written to the database in between, and a lower one has been observed. So attempts are
-distinguished by time: the portion of rows that began last decides which announcement counts, and every
-portion counts only for the announcement of its own time. Without announcements, the connector's run
-distinguishes them. If records do not name the run either, every further portion may be of another attempt.
-
-Ad hoc snapshots that block the stream are announced in the same words. Time decides which rows an
-announcement belongs to: rows contain the moment they were read, by the clock that stamps notifications.
-
-Without a snapshot, the rows that a table had before its changes are unknown: the connector failed in its
-first snapshot and continued without it, it takes none (``snapshot.mode``), or the table was added to it
-later. Cuts name the topics of such tables. A table may be shown once there is one of the following:
+Without a snapshot, the rows that a table had before its changes are unknown, and cuts name its topic. A table
+may be shown once there is one of the following:
 
 * a completed snapshot that the notifications announce, initial or ad hoc, of which all rows were read;
 * without notifications, an initial snapshot that has rows of it, of which the row marked ``last`` was read;
@@ -27,7 +19,7 @@ topics begin with it.
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from slackwater.cdc.commits import Commits
 from slackwater.cdc.envelope import Notification
@@ -202,22 +194,22 @@ class Announcements:
         scans[notification.timestamp_ms] = 0 if data["status"] == _EMPTY else None
 
 
+@dataclass(eq=False)
 class Portion:
     """Rows that one database transaction of one connector run has read: a run reads with several at once."""
 
-    def __init__(self, lsn: int, ts_ms: int, run: str, *, is_ad_hoc: bool) -> None:
-        self.lsn = lsn
-        self.ts_ms = ts_ms
-        """The beginning of the transaction, by the database's clock."""
-        self.run = run
-        self.is_ad_hoc = is_ad_hoc
-        """Whether its snapshot paused the stream."""
-        self.first_ms = _NEVER
-        """The time at which its first row was read from the database, by the connector's clock."""
-        self.received: dict[str, int] = {}
-        """Rows per table, without those written twice."""
-        self.has_last = False
-        """Whether it contains the row marked ``last``."""
+    lsn: int
+    ts_ms: int
+    """The beginning of the transaction, by the database's clock."""
+    run: str
+    is_ad_hoc: bool
+    """Whether its snapshot paused the stream."""
+    first_ms: int = _NEVER
+    """The time at which its first row was read from the database, by the connector's clock."""
+    received: dict[str, int] = field(default_factory=dict)
+    """Rows per table, without those written twice."""
+    has_last: bool = False
+    """Whether it contains the row marked ``last``."""
 
 
 class RecentRows:
@@ -239,27 +231,28 @@ class RecentRows:
         return False
 
 
+@dataclass(eq=False)
 class InitialSnapshot(Waiting):
     """All attempts at the initial snapshot since the frontier, of which the newest counts."""
 
-    def __init__(self, first: Portion, announced: Announcements, subscription: Subscription) -> None:
-        super().__init__()
-        self._announced = announced
-        self._subscription = subscription
-        self.portions = {first: None}
-        self.newest = first
-        """The portion that began last: its attempt is the one that counts."""
-        self.is_late = False
-        """Whether its rows are newer than its LSN: it repeats an interrupted one."""
-        self.newest_ms = 0
-        """The time at which the newest row was read from the database, by the connector's clock."""
-        self.partitions: dict[PartitionQueue, RecentRows] = {}
-        self.is_repeated = False
-        """Whether a row was written twice."""
-        self.over: Waiting | None = None
-        """The fence after which no more rows can come, once it was requested."""
-        self.written_ms = 0
-        """A lower bound of the record timestamp of the newest row."""
+    newest: Portion
+    """The portion that began last: its attempt is the one that counts."""
+    _announced: Announcements
+    _subscription: Subscription
+    is_late: bool = False
+    """Whether its rows are newer than its LSN: it repeats an interrupted one."""
+    newest_ms: int = 0
+    """The time at which the newest row was read from the database, by the connector's clock."""
+    partitions: dict[PartitionQueue, RecentRows] = field(default_factory=dict)
+    is_repeated: bool = False
+    """Whether a row was written twice."""
+    over: Waiting | None = None
+    """The fence after which no more rows can come, once it was requested."""
+    written_ms: int = 0
+    """A lower bound of the record timestamp of the newest row."""
+
+    def __post_init__(self) -> None:
+        self.portions = {self.newest: None}
 
     @property
     def lsn(self) -> int:
@@ -345,23 +338,18 @@ def _received(portions: Iterable[Portion]) -> dict[str, int]:
     return result
 
 
+@dataclass(eq=False)
 class TableSnapshots:
     """Knows which topics have tables without a complete snapshot."""
 
-    def __init__(
-        self,
-        topics: SourceTopics,
-        announced: Announcements,
-        commits: Commits,
-        partitions: Partitions,
-        *,
-        start: Cut | None,
-        complete: frozenset[str],
-    ) -> None:
-        self._topics = topics
-        self._announced = announced
-        self._commits = commits
-        self._partitions = partitions
+    _topics: SourceTopics
+    _announced: Announcements
+    _commits: Commits
+    _partitions: Partitions
+    start: InitVar[Cut | None]
+    complete: InitVar[frozenset[str]]
+
+    def __post_init__(self, start: Cut | None, complete: frozenset[str]) -> None:
         self._accepts_later = ALL_TABLES in complete
         self._tables = set(complete - {ALL_TABLES})
         self._shown = set() if start is None else start.end_offsets.keys() - set(start.without_snapshot)

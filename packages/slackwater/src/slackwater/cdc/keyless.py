@@ -108,11 +108,7 @@ def _add(numbering: dict[int, KeylessRow], order: int, row: KeylessRow, doubles:
 
 
 def _distance(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) -> int | None:
-    """Returns the number to add to those of a run to get those of known rows; None if no row is in both.
-
-    Raises:
-        UndecidableError: Several distances are possible, or none.
-    """
+    """Returns the number to add to those of a run to get those of known rows; None if no row is in both."""
     places, others = _unique(known), _unique(run)
     contents = {row.content for row in known.values()}
     if not any(row.content in contents for row in run.values()):
@@ -128,11 +124,7 @@ def _distance(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) ->
 
 
 def _by_lsn(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) -> set[int]:
-    """Returns the distances at which rows of one LSN may be the same, or be neighbours.
-
-    Raises:
-        UndecidableError: There are too many.
-    """
+    """Returns the distances at which rows of one LSN may be the same, or be neighbours."""
     orders, others = _orders_by_lsn(known), _orders_by_lsn(run)
     in_both = orders.keys() & others.keys()
     if sum(len(orders[lsn]) * len(others[lsn]) for lsn in in_both) > _MAX_PAIRS:

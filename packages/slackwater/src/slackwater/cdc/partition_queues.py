@@ -6,6 +6,7 @@ fence: the end offsets of a moment. A reader that is past them has read everythi
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from slackwater.protocol import SourceTopics
@@ -34,30 +35,27 @@ class Pending(Protocol):
         """Whether it is a transaction: those are in the order of their commits in every partition."""
 
 
+@dataclass(eq=False)
 class Waiting:
     """Implements :class:`Pending` for everything that is not a transaction."""
 
     is_transaction: ClassVar[bool] = False
 
-    def __init__(self) -> None:
-        self.is_done = False
-        self.sequence: int | None = None
-        self.fence: EndOffsets | None = None
+    is_done: bool = field(default=False, init=False)
+    sequence: int | None = field(default=None, init=False)
+    fence: EndOffsets | None = field(default=None, init=False)
 
 
+@dataclass(eq=False)
 class Obstacle(Waiting):
     """A record that cannot be attributed to a transaction: no cut ever passes it."""
 
-    def __init__(
-        self, topic: str, partition: int, offset: int, detail: str, *, is_misconfiguration: bool
-    ) -> None:
-        super().__init__()
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.detail = detail
-        self.is_misconfiguration = is_misconfiguration
-        """Whether the connector lacks a setting, as opposed to an unreadable value."""
+    topic: str
+    partition: int
+    offset: int
+    detail: str
+    is_misconfiguration: bool = field(kw_only=True)
+    """Whether the connector lacks a setting, as opposed to an unreadable value."""
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} offset {self.offset}: {self.detail}"

@@ -1,21 +1,14 @@
-"""Snapshots: rows outside transactions, and the conditions for showing them.
+"""Snapshots: rows outside transactions, and when they are shown (``docs/design/0004-evidence.md``).
 
 The initial snapshot passes when its newest attempt is complete (see ``initial_snapshot``). Without a topic of
 notifications, nothing says how many rows there are, and the row marked ``last`` may be readable before
 others. It is then complete when that row was read, and a commit after it was written so much later that no
-row can still be on its way.
-
-Debezium 3.7 reads only the first attempt at exactly its LSN (in the database snapshot of the new slot); a
-later one reads each table at a later time. So do ad hoc snapshots that block the stream: their LSN is the
-position at which the stream paused. Such rows are *late*: newer than their LSN, and the changes that produced
-them follow them in the stream. They may be shown only together with a commit that is newer than they are (by
-commit time against the connector's clock), or when the source has been at rest for so long that there is
-none.
-
-Rows of incremental snapshots have no LSN at all: the next cut that ends after them shows them.
+row can still be on its way. Rows of other snapshots are *late*, that is, newer than their LSN, or have no LSN
+at all (incremental ones).
 """
 
 from collections.abc import Iterable
+from dataclasses import InitVar, dataclass
 
 from slackwater.cdc.commits import Commits, RegressionWatch
 from slackwater.cdc.envelope import UNREADABLE, Row, decode_full_row, decode_notification
@@ -43,17 +36,16 @@ from slackwater.protocol import Cut, SourceTopics
 _END_OF_TIME = 1 << 63
 
 
+@dataclass(eq=False)
 class LateRows(Waiting):
     """Rows of a snapshot in one partition that are newer than the snapshot's LSN.
 
     ``sequence`` is that of a commit that is newer than the rows: no cut ends between them and it.
     """
 
-    def __init__(self, lsn: int) -> None:
-        super().__init__()
-        self.lsn = lsn
-        self.ts_ms = 0
-        """The time at which the newest row was read from the database, by the connector's clock."""
+    lsn: int
+    ts_ms: int = 0
+    """The time at which the newest row was read from the database, by the connector's clock."""
 
 
 class IncrementalRows:
@@ -88,30 +80,23 @@ class IncrementalRows:
         return bool(shown)
 
 
+@dataclass(eq=False)
 class Snapshots:
     """Owns the rows of snapshots above the frontier, and the notifications about snapshots."""
 
-    def __init__(  # noqa: PLR0913 - what a frontier consists of
-        self,
-        topics: SourceTopics,
-        subscription: Subscription,
-        commits: Commits,
-        partitions: Partitions,
-        fences: Fences,
-        watch: RegressionWatch,
-        *,
-        start: Cut | None,
-        complete: frozenset[str],
-    ) -> None:
-        self._topics = topics
-        self._subscription = subscription
-        self._commits = commits
-        self._partitions = partitions
-        self._fences = fences
-        self._watch = watch
+    _topics: SourceTopics
+    _subscription: Subscription
+    _commits: Commits
+    _partitions: Partitions
+    _fences: Fences
+    _watch: RegressionWatch
+    start: InitVar[Cut | None]
+    complete: InitVar[frozenset[str]]
+
+    def __post_init__(self, start: Cut | None, complete: frozenset[str]) -> None:
         self.announced = Announcements()
         self.tables = TableSnapshots(
-            topics, self.announced, commits, partitions, start=start, complete=complete
+            self._topics, self.announced, self._commits, self._partitions, start, complete
         )
         """Which topics have tables without a complete snapshot."""
         self.notification_position = 0

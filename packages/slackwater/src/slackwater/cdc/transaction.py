@@ -108,15 +108,16 @@ class RunRows:
             track[order] = mark
             self.missing -= 1
 
-    def covers(self, table: str, count: int) -> bool:
-        """Returns whether rows 1 … count of a table were read."""
-        track = self.tracks.get(table, b"")
-        return len(track) > count and not track.count(0, 1, count + 1)
 
-    def is_exactly(self, table: str, count: int) -> bool:
-        """Returns whether rows 1 … count of a table were read, and none beyond."""
-        track = self.tracks.get(table, b"")
-        return self.covers(table, count) and track.count(0, count + 1) == len(track) - count - 1
+def covers(runs: Sequence[RunRows], table: str, count: int) -> bool:
+    """Returns whether the runs together have written rows 1 … count of a table."""
+    seen = union(runs, table)
+    return len(seen) > count and not seen.count(0, 1, count + 1)
+
+
+def is_exactly(runs: Sequence[RunRows], table: str, count: int) -> bool:
+    """Returns whether the runs together have written rows 1 … count of a table, and none beyond."""
+    return covers(runs, table, count) and not union(runs, table).count(1, count + 1)
 
 
 def union(runs: Sequence[RunRows], table: str) -> bytes:

@@ -166,11 +166,7 @@ def _holds(column_type: DuckDBPyType, kinds: frozenset[str]) -> bool:
 
 
 def _json_ready(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
-    """Returns SQL for a value that `to_json` writes as the table above says.
-
-    Raises:
-        TypeError: Values of this type have no defined JSON form; names the type.
-    """
+    """Returns SQL for a value that `to_json` writes as the table above says."""
     kind = type_kind(column_type)
     if kind in _LISTS | {"struct"}:
         cast = _text_cast(column_type)

@@ -30,33 +30,28 @@ class TooManyStepsError(Exception):
     """Planning a view takes more than `MAX_STEPS` steps."""
 
 
-@dataclass(slots=True)
-class _Budget:
-    left: int
-
-
-_budget: ContextVar[_Budget | None] = ContextVar("planning", default=None)
+_left: ContextVar[int | None] = ContextVar("planning", default=None)
 
 
 @contextmanager
 def limited_steps() -> Iterator[None]:
     """Limits the steps of planning in the block, and in blocks within it; they raise `TooManyStepsError`."""
-    if _budget.get() is not None:
+    if _left.get() is not None:
         yield
         return
-    token = _budget.set(_Budget(MAX_STEPS))
+    token = _left.set(MAX_STEPS)
     try:
         yield
     finally:
-        _budget.reset(token)
+        _left.reset(token)
 
 
 def spend(steps: int = 1) -> None:
     """Counts steps of planning; the number is the same on every machine."""
-    budget = _budget.get()
-    if budget is not None:
-        budget.left -= steps
-        if budget.left < 0:
+    left = _left.get()
+    if left is not None:
+        _left.set(left - steps)
+        if left < steps:
             raise TooManyStepsError
 
 

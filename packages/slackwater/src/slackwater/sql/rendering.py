@@ -64,9 +64,9 @@ def columns_sql(names: Iterable[str]) -> str:
     return "".join(f", {identifier(name)}" for name in names)
 
 
+@dataclass(frozen=True, slots=True)
 class _Renderer:
-    def __init__(self, leaf: RenderLeaf) -> None:
-        self._leaf = leaf
+    _leaf: RenderLeaf
 
     def select(self, relation: Relation, wanted: tuple[str, ...]) -> str:
         spend(1 + len(wanted))
@@ -145,30 +145,26 @@ class _Renderer:
         return f"SELECT {AT}{_named(wanted, calls)} FROM ({below})"  # noqa: S608 - made of ids
 
 
-def lifted_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
+def typed_leaf(inputs: Mapping[int, LeafInput], *, is_live: bool) -> RenderLeaf:
     """Returns leaves at points: the versions of rows that are live at a point's LSN.
 
-    The inputs are by the leaf's number.
+    If all rows are live, the point is the number of the stage key. The inputs are by the leaf's number.
     """
 
     def select(leaf: Leaf, wanted: tuple[str, ...]) -> str:
         of_leaf = inputs[leaf.number]
-        shown, rows = _typed_columns(of_leaf, wanted), rows_table(of_leaf.number)
+        names, rows = of_leaf.names, rows_table(of_leaf.number)
+        types = {column.name: column.type for column in of_leaf.plan.columns}
+        shown = "".join(
+            f", {types[names[name]].duckdb_expression('r.' + identifier(names[name]))} AS {identifier(name)}"
+            for name in wanted
+        )
+        if is_live:
+            return f"SELECT r.{GROUP} AS {AT}{shown} FROM {rows} AS r"  # noqa: S608 - own names
         return (
             f"SELECT p.{POINT} AS {AT}{shown} FROM {POINTS_TABLE} AS p JOIN {rows} AS r "  # noqa: S608
             f"ON r.{GROUP} = p.{GROUP} AND r.{FROM_LSN} <= p.{LSN} AND p.{LSN} < r.{TO_LSN}"
         )
-
-    return select
-
-
-def live_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
-    """Returns leaves of rows that are all live; the point is the number of the stage key."""
-
-    def select(leaf: Leaf, wanted: tuple[str, ...]) -> str:
-        of_leaf = inputs[leaf.number]
-        shown, rows = _typed_columns(of_leaf, wanted), rows_table(of_leaf.number)
-        return f"SELECT r.{GROUP} AS {AT}{shown} FROM {rows} AS r"  # noqa: S608 - own names
 
     return select
 
@@ -184,15 +180,6 @@ def _scan(scan: Scan, wanted: tuple[str, ...]) -> str:
 def _no_leaf(_: Leaf, __: tuple[str, ...]) -> str:
     msg = "a leaf stands for rows that only a stage has"
     raise TypeError(msg)
-
-
-def _typed_columns(of_input: LeafInput, wanted: tuple[str, ...]) -> str:
-    names = of_input.names
-    types = {column.name: column.type for column in of_input.plan.columns}
-    return "".join(
-        f", {types[names[name]].duckdb_expression('r.' + identifier(names[name]))} AS {identifier(name)}"
-        for name in wanted
-    )
 
 
 def _of_no_rows(below: str, shown: str) -> str:

@@ -254,11 +254,7 @@ def _order_splices(
 
 
 def _parentheses(binder: ExpressionBinder, node: Node) -> tuple[int, int]:
-    """Returns the offsets of the parentheses around a call's arguments.
-
-    Raises:
-        SqlTextError: The function is called as a method of its argument.
-    """
+    """Returns the offsets of the parentheses around a call's arguments."""
     text = binder.environment.text
     call = _CALL.match(text.code, node.start, node.end)
     if call is None or any(0 <= each.start < call.end() for each in node.arguments):

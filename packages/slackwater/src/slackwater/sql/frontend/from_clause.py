@@ -125,19 +125,17 @@ class Region:
         result, rest = relations[0], relations[1:]
         result = _filtered(result, waiting, self.span)
         while rest:
-            following = next((each for each in rest if _pairs(result, each, waiting)), rest[0])
+            following = next((each for each in rest if _are_compared(result, each, waiting)), rest[0])
             rest.remove(following)
             result = self._with(result, following, waiting)
         return result
 
     def _with(self, left: Relation, right: Relation, waiting: list[Condition]) -> Relation:
-        equal = _pairs(left, right, waiting)
         known = set(left.columns) | set(right.columns)
         used = [each for each in waiting if set(each.whole.columns) <= known]
-        paired = [each for each in used if each.sides is not None and _pair(left, right, each.sides)]
-        residual = [each.whole for each in used if each not in paired]
         waiting[:] = [each for each in waiting if each not in used]
-        return Join(JoinKind.INNER, left, right, tuple(equal), conjunction(residual), self.span)
+        right, equal, residual = _distributed(JoinKind.INNER, frozenset(left.columns), right, used)
+        return Join(JoinKind.INNER, left, right, equal, residual, self.span)
 
     def _require_of(self, number: int, condition: Condition, *, is_where: bool) -> bool:
         part = self.parts[number]
@@ -183,14 +181,17 @@ def bind_from(environment: Environment, item: Item, outer: ExpressionBinder | No
     return Region([relation], span=environment.place(item.start, item.end)), scope
 
 
+@dataclass(frozen=True, slots=True)
 class _Joiner:
     """One join."""
 
-    def __init__(self, environment: Environment, item: Item, outer: ExpressionBinder | None) -> None:
-        self._environment = environment
-        self._item = item
-        self._outer = outer
-        self._span = environment.place(item.start, item.end)
+    _environment: Environment
+    _item: Item
+    _outer: ExpressionBinder | None
+
+    @property
+    def _span(self) -> Span:
+        return self._environment.place(self._item.start, self._item.end)
 
     def read(self) -> From:
         kind = self._kind()
@@ -457,13 +458,9 @@ def _distributed(
     return right, tuple(equal), conjunction(residual)
 
 
-def _pairs(left: Relation, right: Relation, conditions: list[Condition]) -> list[Pair]:
-    found = (_pair(left, right, each.sides) for each in conditions)
-    return [pair for pair in found if pair is not None]
-
-
-def _pair(left: Relation, right: Relation, sides: Pair | None) -> Pair | None:
-    return _oriented(frozenset(left.columns), frozenset(right.columns), sides)
+def _are_compared(left: Relation, right: Relation, conditions: list[Condition]) -> bool:
+    sides = frozenset(left.columns), frozenset(right.columns)
+    return any(_oriented(*sides, each.sides) is not None for each in conditions)
 
 
 def _oriented(left: frozenset[str], right: frozenset[str], sides: Pair | None) -> Pair | None:

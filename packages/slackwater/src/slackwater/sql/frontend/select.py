@@ -345,35 +345,23 @@ class _Reader:
     def _distinct(self, selected: BoundSelect) -> BoundSelect:
         context = self._environment.context
         result = selected.computed(context)
-        relation = result.relation
-        correlated = [(left, right) for left, right in selected.equal]
-        chosen = [each.id for each in result.columns]
+        relation, chosen = result.relation, [each.id for each in result.columns]
         rules = list(dependencies(relation))
+        columns = tuple(map(column_expression, chosen, selected.items))
         if set(relation.identity) <= closure(chosen, rules):
-            items = tuple(
-                column_expression(column.id, item)
-                for item, column in zip(selected.items, result.columns, strict=True)
-            )
-            return replace(selected, relation=relation, items=items, is_bare=False)
+            return replace(selected, relation=relation, items=columns, is_bare=False)
         if selected.residual:
             raise self._refused_correlation()
         ids = {column: context.new_id(context.labels.get(column, "")) for column in dict.fromkeys(chosen)}
-        groups = [
-            (ids[column.id], column_expression(column.id, item))
-            for item, column in zip(selected.items, result.columns, strict=True)
-        ]
-        extra = [(context.new_id(), right) for _, right in correlated]
-        groups = [*dict(groups).items(), *extra]
+        groups = {ids[column]: each for column, each in zip(chosen, columns, strict=True)}
+        extra = [(context.new_id(), right) for _, right in selected.equal]
         kept = without_dependents(tuple(ids), rules)
         identity = (*(ids[column] for column in kept), *(name for name, _ in extra))
-        aggregate = Aggregate(relation, tuple(groups), (), identity, self._span())
-        items = tuple(
-            column_expression(ids[column.id], item)
-            for item, column in zip(selected.items, result.columns, strict=True)
-        )
+        aggregate = Aggregate(relation, (*groups.items(), *extra), (), identity, self._span())
+        items = tuple(map(column_expression, (ids[column] for column in chosen), selected.items))
         equal = tuple(
             (left, column_expression(name, right))
-            for (left, right), (name, _) in zip(correlated, extra, strict=True)
+            for (left, right), (name, _) in zip(selected.equal, extra, strict=True)
         )
         return BoundSelect(aggregate, selected.names, items, equal, (), selected.calls, is_bare=False)
 
@@ -423,11 +411,7 @@ def _column_sql(binder: ExpressionBinder, output: _Column) -> Expression:
 
 
 def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, ...]) -> Iterator[_Column]:
-    """Yields the columns of a select list.
-
-    Raises:
-        SqlTextError: A star includes a column that no view may use.
-    """
+    """Yields the columns of a select list."""
     for item in items:
         if item.kind != "STAR":
             name = item.alias or (item.names[-1] if item.kind == "COLUMN_REF" else "")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from slackwater.sql.duckdb_sql import identifier
-from slackwater.sql.frontend.context import BindContext, BoundSelect
+from slackwater.sql.frontend.context import BoundSelect
 from slackwater.sql.frontend.expressions import ExpressionBinder
 from slackwater.sql.frontend.syntax import Node, Query, Select
 from slackwater.sql.logical import (
@@ -86,11 +86,8 @@ class Subqueries:
             (node,) = node.children
         if node.kind != "SUBQUERY" or node.query is None or node.raw["subquery_type"] == "SCALAR":
             return False
-        selected = self._rows_of(binder, node, node.query)
-        equal = list(selected.equal)
-        if node.raw["subquery_type"] == "ANY":
-            why = "NOT IN is then not true" if kind is JoinKind.ANTI else ""
-            equal += self._membership(binder, node, selected, why)
+        why = "NOT IN is then not true" if kind is JoinKind.ANTI else ""
+        selected, equal = self._rows_of(binder, node, node.query, why)
         span = binder.environment.place(node.start, node.end)
         residual = conjunction(list(selected.residual))
         binder.attach(lambda rows: Join(kind, rows, selected.relation, tuple(equal), residual, span))
@@ -123,14 +120,20 @@ class Subqueries:
         self._left_join(binder, node, result.relation, selected)
         return identifier(result.columns[0].id)
 
-    def _rows_of(self, binder: ExpressionBinder, node: Node, query: Query) -> BoundSelect:
+    def _rows_of(
+        self, binder: ExpressionBinder, node: Node, query: Query, refusal: str
+    ) -> tuple[BoundSelect, list[Pair]]:
+        """Returns the rows of [NOT] EXISTS or [NOT] IN, and the comparisons with them."""
         if isinstance(query, Select):
             query = replace(query, is_distinct=False)  # whether there is a row does not depend on it
         selected = self.read(binder, query)
         if selected.calls is not None and selected.is_correlated:
             problem = "an aggregate without GROUP BY returns a row for every row of the outer query"
             raise binder.error(node, problem, "Compare the aggregate: (SELECT count(*) …) > 0")
-        return selected
+        equal = list(selected.equal)
+        if node.raw["subquery_type"] == "ANY":
+            equal += self._membership(binder, node, selected, refusal)
+        return selected, equal
 
     def _membership(
         self, binder: ExpressionBinder, node: Node, selected: BoundSelect, refusal: str
@@ -153,11 +156,8 @@ class Subqueries:
 
     def _mark(self, binder: ExpressionBinder, node: Node, query: Query) -> str:
         """Returns SQL that is true where the subquery has a row."""
-        selected = self._rows_of(binder, node, query)
-        equal = list(selected.equal)
-        if node.raw["subquery_type"] == "ANY":
-            why = "" if (node.start, node.end) in self._accepted else "the value of IN is then NULL"
-            equal += self._membership(binder, node, selected, why)
+        why = "" if (node.start, node.end) in self._accepted else "the value of IN is then NULL"
+        selected, equal = self._rows_of(binder, node, query, why)
         if selected.residual:
             problem = "only equality conditions on the outer query are supported here"
             raise binder.error(node, problem, "Make EXISTS a separate condition in WHERE")
@@ -206,9 +206,9 @@ def _empty_values(
     """Returns the aggregates that are not NULL over no rows, with their values."""
     assert isinstance(relation, Aggregate)  # noqa: S101 - it is bare
     of_none = Aggregate(relation.child, (), calls, (), relation.span)
-    row = _one_row(binder.context, of_none) if calls else ()
+    row = binder.context.connection.execute(render_over_tables(of_none)).fetchone() if calls else ()
     found = {}
-    for (name, call), value in zip(calls, row, strict=True):
+    for (name, call), value in zip(calls, row or (), strict=True):
         if value is None:
             continue
         if not isinstance(value, int):
@@ -216,11 +216,6 @@ def _empty_values(
             raise binder.error(node, problem, _JOIN_HINT)
         found[name] = str(value).lower()
     return found
-
-
-def _one_row(context: BindContext, relation: Relation) -> tuple[object, ...]:
-    row: tuple[object, ...] | None = context.connection.execute(render_over_tables(relation)).fetchone()
-    return row or ()
 
 
 def is_correlated(rows: ExpressionBinder, node: Node) -> bool:

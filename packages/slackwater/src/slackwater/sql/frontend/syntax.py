@@ -231,11 +231,7 @@ class _Reader:
         self._parts = 0
 
     def refuse_depth(self, serialized: str) -> None:
-        """Checks the depth of a tree level by level, before anything walks through it.
-
-        Raises:
-            SqlTextError: It is deeper than the rest of the planner can handle.
-        """
+        """Checks the depth of a tree level by level, before anything walks through it."""
         depth = place = 0
         for found in _DEPTH.finditer(serialized):
             if found["place"]:

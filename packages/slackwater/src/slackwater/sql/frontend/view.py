@@ -1,9 +1,4 @@
-"""The text of a view as a tree of relations.
-
-The SQL is DuckDB's, from its functions to its rules for names. A view starts with `SELECT TRANSACTIONALLY`,
-or with `WITH … SELECT TRANSACTIONALLY`. Supported are SELECT with all joins, WHERE, GROUP BY, HAVING,
-QUALIFY, DISTINCT, windows with PARTITION BY, subqueries in FROM, in conditions and as values, WITH, UNION
-[ALL], EXCEPT and INTERSECT.
+"""The text of a view as a tree of relations. The SQL is DuckDB's, from its functions to its rules for names.
 
 In addition to DuckDB's rules, columns outside of aggregates may depend on GROUP BY as in PostgreSQL. Results
 never depend on the order in which rows happen to arrive: where a function's result would, its rows are
@@ -150,11 +145,7 @@ def _check_types(environment: Environment, result: BoundQuery, types: tuple[Duck
 def _check_meaning(
     environment: Environment, result: BoundQuery, names: tuple[str, ...], types: tuple[DuckDBPyType, ...]
 ) -> None:
-    """Checks that the tree has the columns that DuckDB derives from the text itself.
-
-    Raises:
-        SqlTextError: It does not, so the text was misunderstood.
-    """
+    """Checks that the tree has the columns that DuckDB derives from the text itself."""
     own_names = tuple(column.name for column in result.columns)
     problem = ""
     try:
@@ -171,11 +162,7 @@ def _check_meaning(
 
 
 def _evaluate_on_no_rows(environment: Environment) -> str:
-    """Evaluates the text on no rows; returns the statement.
-
-    Raises:
-        SqlTextError: DuckDB cannot evaluate it.
-    """
+    """Evaluates the text on no rows; returns the statement."""
     connection, query = environment.context.connection, environment.text.query
     statement = spliced(query, 0, len(query), environment.splices)
     connection.execute("SET errors_as_json = true")
@@ -209,11 +196,7 @@ def _text_error(environment: Environment, statement: str, error: duckdb.Error) -
 
 
 def _bind_query(query: Query, environment: Environment) -> BoundQuery:
-    """Returns the tree of a query that is not a subquery of an expression.
-
-    Raises:
-        SqlTextError: It is not supported.
-    """
+    """Returns the tree of a query that is not a subquery of an expression."""
     if isinstance(query, Refused):
         problem = f"{query.what} is not supported"
         raise environment.text.error(query.start, query.start, problem, "Write SELECT … FROM …")
@@ -307,17 +290,11 @@ def _distinct(context: BindContext, result: BoundQuery, span: Span) -> BoundQuer
 def _matched(kind: JoinKind, left: BoundQuery, right: BoundQuery, span: Span) -> BoundQuery:
     """Returns the rows with, or without, an equal row on the right; NULL equals NULL."""
     safe = (never_null(left.relation), never_null(right.relation))
-
-    def side(relation: Relation, column: str, *, is_safe: bool) -> Expression:
-        sql = identifier(column) if is_safe else f"[{identifier(column)}]"
-        return Expression(sql, (column,), span)
-
     pairs = []
     for one, other in zip(left.columns, right.columns, strict=True):
-        is_safe = one.id in safe[0] and other.id in safe[1]
-        pairs.append(
-            (side(left.relation, one.id, is_safe=is_safe), side(right.relation, other.id, is_safe=is_safe))
-        )
+        form = "{}" if one.id in safe[0] and other.id in safe[1] else "[{}]"
+        sides = (Expression(form.format(identifier(each.id)), (each.id,), span) for each in (one, other))
+        pairs.append((next(sides), next(sides)))
     return replace(left, relation=Join(kind, left.relation, right.relation, tuple(pairs), None, span))
 
 

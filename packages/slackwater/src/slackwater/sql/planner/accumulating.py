@@ -1,17 +1,13 @@
 """Aggregates that are maintained from changes: what is kept, what a change adds, and the result.
 
-| aggregate | kept |
-|---|---|
-| count(*), count(x) | a number |
-| sum(x), avg(x) of integers and decimals | number of values, exact sum |
-| min, max, bool_and, bool_or, count(DISTINCT x) | the distinct values, ordered, each with its count |
-
-All others, and sums of floats (adding a float cannot be undone), are computed from all rows of a group.
+Counts are kept as a number, sums and averages of integers and decimals as number of values and exact sum, and
+min, max, bool_and, bool_or and count(DISTINCT x) as the distinct values, ordered, each with its count. All
+others, and sums of floats (adding a float cannot be undone), are computed from all rows of a group.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.logical import Aggregate, AggregateCall, Expression
@@ -140,10 +136,10 @@ def accumulated_relation(
     return f"SELECT {POINT} AS {AT}{shown} FROM {ACCUMULATORS_TABLE}{there}"  # noqa: S608 - own names
 
 
+@dataclass(frozen=True, slots=True)
 class _Builder:
-    def __init__(self, type_of: TypeOf) -> None:
-        self._type_of = type_of
-        self.kept: list[AccumulatorInput] = []
+    _type_of: TypeOf
+    kept: list[AccumulatorInput] = field(default_factory=list)
 
     def result(self, call: AggregateCall) -> str | None:
         if call.function == "count":

@@ -116,11 +116,11 @@ class Cutter:
                 return Fragment(self._leaves.add(relation, relation.columns, relation.identity))
             case Filter(child=child, condition=condition):
                 below = self._fragment(child, needed | set(condition.columns))
-                return below.over(Filter(below.relation, condition))
+                return replace(below, relation=Filter(below.relation, condition))
             case Extend(child=child, computed=computed):
                 kept = tuple((name, each) for name, each in computed if name in needed)
                 below = self._fragment(child, needed | _read(each for _, each in kept))
-                return below.over(Extend(below.relation, kept))
+                return replace(below, relation=Extend(below.relation, kept))
             case Join():
                 return self._join(relation, needed)
             case Aggregate():
@@ -313,7 +313,7 @@ class Cutter:
         assembly = self._assembled(fragment, wanted)
         key, fields = self._documents(view, assembly)
         statement = assembly.documents_statement(key, fields)
-        latest = assembly.latest_statement(key, fields) if one_row_per_key else None
+        latest = assembly.documents_statement(key, fields, is_latest=True) if one_row_per_key else None
         stage = self._stages.stage_of(fragment)
         self._stages.finish(stage, assembly, statement, DocumentsOutput(len(self._published)), latest)
         outputs = tuple(OutputColumn(field.name, str(field.type)) for field in fields)
@@ -394,7 +394,7 @@ class Cutter:
         columns = tuple(
             column_expression(computed[e.sql], e) if e.sql in computed else e for e in expressions
         )
-        return fragment.over(extended), columns
+        return replace(fragment, relation=extended), columns
 
     def _comparable(self, each: Expression, of_type: DuckDBPyType) -> Expression:
         """Returns the expression such that each value has one text."""

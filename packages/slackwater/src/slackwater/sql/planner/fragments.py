@@ -32,7 +32,7 @@ from slackwater.sql.planner.accumulating import (
     partials_statement,
 )
 from slackwater.sql.planner.partitioning import LeafKey, Origin, Partitioning, StageRows, reads
-from slackwater.sql.rendering import AT, LeafInput, RenderLeaf, lifted_leaf, live_leaf, render
+from slackwater.sql.rendering import AT, LeafInput, RenderLeaf, render, typed_leaf
 from slackwater.sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, accumulators_schema, rows_schema
 
 
@@ -79,19 +79,10 @@ class Fragment:
         """The split that applies if nothing else is required: by the leaf's identity."""
         if self.split is not None:
             return self.split
-        leaf = only_leaf(self.relation)
+        leaf = self.relation
+        while not isinstance(leaf, Leaf):
+            (leaf,) = children(leaf)
         return (LeafKey(leaf, leaf.identity, keeps_nulls=True),)
-
-    def over(self, relation: Relation) -> "Fragment":
-        """Returns the fragment with another tree over the same leaves."""
-        return Fragment(relation, self.split, self.accumulated)
-
-
-def only_leaf(relation: Relation) -> Leaf:
-    """Returns the leaf of a tree that has one."""
-    while not isinstance(relation, Leaf):
-        (relation,) = children(relation)
-    return relation
 
 
 def used_by_leaf(relation: Relation, wanted: Sequence[str]) -> dict[int, tuple[str, ...]]:
@@ -113,14 +104,14 @@ class Assembly:
     Attributes:
         inputs: The inputs of its rows part; none if it reads accumulators.
         leaf: Its leaves at points.
-        live: Its leaves when all rows are live; None if it reads accumulators.
+        live: Its leaves when all rows are live; if it reads accumulators, the same.
         tables: The empty tables that its SQL reads, by name.
     """
 
     fragment: Fragment
     inputs: tuple[InputPlan, ...]
     leaf: RenderLeaf
-    live: RenderLeaf | None
+    live: RenderLeaf
     tables: Mapping[str, pa.Table]
 
     @property
@@ -150,29 +141,26 @@ class Assembly:
         rows = render(self.relation, wire, self.leaf)
         return f"SELECT {AT} AS point, CAST(json_array({values}) AS VARCHAR) AS row FROM ({rows})"  # noqa: S608
 
-    def documents_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str:
-        """Returns SQL for documents and record keys, see :class:`slackwater.sql.plan.DocumentsOutput`."""
-        return self._documents(key, fields, self.leaf, "point")
+    def documents_statement(
+        self, key: tuple[Field, ...], fields: tuple[Field, ...], *, is_latest: bool = False
+    ) -> str:
+        """Returns SQL for documents and record keys, see :class:`slackwater.sql.plan.DocumentsOutput`.
 
-    def latest_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str | None:
-        """Returns SQL for documents of rows that are all live; None if the fragment reads accumulators."""
-        return None if self.live is None else self._documents(key, fields, self.live, "group")
+        The latest documents are those of rows that are all live.
+        """
+        wanted = [each.expression.strip('"') for each in (*key, *fields)]
+        leaf, point = (self.live, "group") if is_latest else (self.leaf, "point")
+        rows = render(self.relation, wanted, leaf)
+        return (
+            f"SELECT {AT} AS {identifier(point)}, {document_text(key)} AS key, "  # noqa: S608 - made of ids
+            f"{document_expression(fields)} AS document FROM ({rows})"
+        )
 
     def partials_statement(self, groups: Sequence[tuple[str, str]], kept: Sequence[AccumulatorInput]) -> str:
         """Returns SQL for what changes add to groups, see :class:`slackwater.sql.plan.PartialsOutput`."""
         read = [*(name for name, _ in groups), *(column for each in kept for column in each.columns)]
         rows = render(self.relation, read, self.leaf)
         return partials_statement(rows, [name for name, _ in groups], kept, _wire_values(groups))
-
-    def _documents(
-        self, key: tuple[Field, ...], fields: tuple[Field, ...], leaf: RenderLeaf, point: str
-    ) -> str:
-        wanted = [each.expression.strip('"') for each in (*key, *fields)]
-        rows = render(self.relation, wanted, leaf)
-        return (
-            f"SELECT {AT} AS {identifier(point)}, {document_text(key)} AS key, "  # noqa: S608 - made of ids
-            f"{document_expression(fields)} AS document FROM ({rows})"
-        )
 
 
 def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Origin]) -> Assembly:
@@ -201,8 +189,8 @@ def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Ori
     return Assembly(
         fragment=fragment,
         inputs=plans,
-        leaf=lifted_leaf(inputs),
-        live=live_leaf(inputs),
+        leaf=typed_leaf(inputs, is_live=False),
+        live=typed_leaf(inputs, is_live=True),
         tables=tables | {POINTS_TABLE: POINTS_SCHEMA.empty_table(), STEPS_TABLE: STEPS_SCHEMA.empty_table()},
     )
 
@@ -251,7 +239,7 @@ def _on_accumulators(fragment: Fragment, accumulated: KeptGroups) -> Assembly:
 
     schema = accumulators_schema(key, accumulated.accumulation.accumulators)
     tables = {ACCUMULATORS_TABLE: schema.empty_table(), STEPS_TABLE: STEPS_SCHEMA.empty_table()}
-    return Assembly(fragment, (), leaf, None, tables | {POINTS_TABLE: POINTS_SCHEMA.empty_table()})
+    return Assembly(fragment, (), leaf, leaf, tables | {POINTS_TABLE: POINTS_SCHEMA.empty_table()})
 
 
 def unused_name(name: str, taken: set[str]) -> str:

@@ -247,9 +247,9 @@ def _alone(relation: Relation) -> Iterator[int]:
             return
 
 
+@dataclass(frozen=True, slots=True)
 class _ReadModes:
-    def __init__(self, keys: dict[int, tuple[str, ...]]) -> None:
-        self._keys = keys
+    _keys: dict[int, tuple[str, ...]]
 
     def modes(self, relation: Relation) -> dict[int, Reads]:
         match relation:

@@ -1,20 +1,16 @@
-"""Merges equal stages of a pipeline into one, whose rows are sent to the receivers of all of them.
+"""Merges equal stages of a pipeline into one, and lets stages keep common rows once.
 
 Stages are equal if they compute the same rows, with the same order of columns, from the same tables and
 stages. Only generated names, spacing and descriptions may differ. The stages that feed an accumulate part are
 shared together with it. Stages that publish documents are not shared, because documents have one receiver.
-
-Stages that compute different results over the same tables by the same keys stay separate, but keep their rows
-only once: the first of them keeps the rows for all, with every column that one of them needs, and the others
-are evaluated over these rows, in the same buckets, for the same events. All inputs of such stages are tables:
-they are on the first level and receive nothing from others.
+Rows are kept together only by stages whose inputs are all tables: they are on the first level.
 """
 
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from slackwater.sql.catalog import Catalog, Column
 from slackwater.sql.plan import (
@@ -126,6 +122,7 @@ def _units(plan: EnginePlan) -> Iterator[tuple[StagePlan, ...]]:
             yield unit
 
 
+@dataclass(frozen=True, slots=True)
 class _Meaning:
     """What a unit computes, in a form that is equal for equal units.
 
@@ -133,17 +130,10 @@ class _Meaning:
     stage is equal to an earlier one that it stands for.
     """
 
-    def __init__(
-        self,
-        unit: tuple[StagePlan, ...],
-        columns_taken: Mapping[tuple[int, int], tuple[int, ...]],
-        stands_for: Mapping[int, Hashable],
-        written: frozenset[str],
-    ) -> None:
-        self._unit = unit
-        self._columns_taken = columns_taken
-        self._stands_for = stands_for
-        self._written = written
+    _unit: tuple[StagePlan, ...]
+    _columns_taken: Mapping[tuple[int, int], tuple[int, ...]]
+    _stands_for: Mapping[int, Hashable]
+    _written: frozenset[str]
 
     def facts(self) -> Hashable:
         """Returns the facts about all stages of the unit."""

@@ -326,11 +326,7 @@ def _contains(words: Sequence[_Word], first: str, second: str) -> bool:
 
 
 def _statements(source: SourceText) -> Iterator[_Statement]:
-    """Yields the statements of a text in order, without semicolons.
-
-    Raises:
-        SqlTextError: A string or quoted name does not end.
-    """
+    """Yields the statements of a text in order, without semicolons."""
     statement: list[_Word] = []
     for word in _words(source):
         if word.upper != ";":
