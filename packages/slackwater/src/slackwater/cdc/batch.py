@@ -222,13 +222,10 @@ def plan_tasks(
 
     Args:
         spans: ``(topic, partition, from, to)``, sorted, none of them empty.
-        policy: How many tasks.
+        policy: How many tasks there are at most; none of them is empty.
         may_split: Whether a partition may be divided between tasks. Not if repeated rows have to be found,
             since a row and its repetition must be in one task.
         keep_topics: Whether all spans of a topic must be in one task, because of repeated rows without keys.
-
-    Returns:
-        At most the tasks that the policy says, none of them empty.
     """
     todo = list(spans)
     size = sum(to - first for _, _, first, to in todo)

@@ -145,9 +145,7 @@ def subject_of(table: str, column: str = "") -> str:
 def faults_of_table(table: SeenTable, key: Collection[str] = ()) -> Iterator[CapturedFinding]:
     """Yields the reasons why the topics cannot have every row of a table, whatever has happened to it.
 
-    Args:
-        table: The table.
-        key: The primary key that a pipeline declares; empty: none declares one, and the database's is used.
+    The key is the primary key that a pipeline declares; if none declares one, the database's is used.
     """
     if not table.oid:
         hint = "check the name; `slackwater schema pull --all` lists the tables"
@@ -262,11 +260,8 @@ def shared_topics(topics: SourceTopics, tables: Iterable[str]) -> Iterator[Captu
     """Yields the tables whose topics also contain other records because of the names that Debezium chose.
 
     Kafka allows few characters in the names of topics, and at most 249. Rows with the same key then replace
-    each other in a compacted topic, and schemas of one subject contradict each other.
-
-    Args:
-        topics: The source's topics. Tables that a transform routes elsewhere share a topic on purpose.
-        tables: The captured tables, ``schema.table``.
+    each other in a compacted topic, and schemas of one subject contradict each other. Tables that a transform
+    routes elsewhere share a topic on purpose.
     """
     own = {topics.transactions: "its transactions", topics.notifications: "its notifications"}
     own |= {topics.heartbeats: "its heartbeats", cut_log_topic(topics.source): "the cuts of the source"}

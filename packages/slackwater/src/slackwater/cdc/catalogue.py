@@ -209,16 +209,9 @@ def examine_tables(
 ) -> tuple[dict[str, SeenTable], list[CapturedFinding]]:
     """Returns the state to compare the next examination with, and what makes views differ from a SELECT.
 
-    A table with a finding is compared with the same earlier state again, until the finding is gone.
-
-    Args:
-        connection: An open connection. Blocks; the driver's errors are passed on.
-        used: The tables, ``schema.table``, with the columns of each that are used.
-        before: The state that the previous examination returned; empty if there was none.
-        topics: The source's topics.
-        publication: The connector's.
-        user: The connector's, for row-level security and the settings of its sessions.
-        keys: The declared primary keys of the tables.
+    A table with a finding is compared with the same earlier state again, until the finding is gone. Blocks;
+    the driver's errors are passed on. The tables are given as ``schema.table``, with the columns of each that
+    are used and with their declared primary keys; for publication and user see :func:`read_tables`.
     """
     now = read_tables(connection, tuple(used), publication, user)
     oids = [oid for table in before.values() for oid in (table.oid, *(p.oid for p in table.partitions))]
@@ -244,12 +237,8 @@ def source_findings(
 ) -> Iterator[Finding]:
     """Yields the reasons why the topics of captured tables cannot have all their rows. Blocks.
 
-    They affect only readers of these tables, so none is a fault of the whole source.
-
-    Args:
-        connection: An open connection.
-        source: The connector's ``topic.prefix``.
-        properties: The connector's; empty if unknown: then the publication's tables are examined.
+    They affect only readers of these tables, so none is a fault of the whole source. If the connector's
+    properties are unknown (empty), the publication's tables are examined.
     """
     publication = properties.get("publication.name") or find_publication(connection, source)
     rows = connection.execute(_CANDIDATES, [not properties, publication]).fetchall()
@@ -291,11 +280,8 @@ def read_tables(
 ) -> dict[str, SeenTable]:
     """Reads what the catalogue says about tables, by their names. Blocks; the driver's errors are passed on.
 
-    Args:
-        connection: An open connection, whose user may differ from the connector's.
-        tables: Their names, ``schema.table``.
-        publication: The connector's.
-        user: The connector's, for row-level security and the settings of its sessions.
+    Publication and user are the connector's; the user matters for row-level security and the settings of its
+    sessions, and may differ from that of the connection.
     """
     rows = connection.execute(_TABLES, [user, user, publication, list(tables)]).fetchall()
     found = {str(row[1]): msgspec.convert(row[0], SeenTable, strict=False) for row in rows}

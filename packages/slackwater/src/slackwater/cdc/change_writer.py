@@ -3,8 +3,7 @@
 For sources that no connector writes: pipelines whose outputs are tables, and services.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -77,11 +76,11 @@ class ChangeWriter:
             _dump({**end, "data_collections": collections, "ts_ms": self.commit.ts_ms}),
         )
 
-    def source_block(self, schema: str, name: str) -> Mapping[str, Any]:
-        """Returns the ``source`` block of a table's events, up to their own LSN."""
+    def template(self, schema: str, name: str) -> bytes:
+        """Returns the text of a table's events, with gaps for what differs from event to event."""
         commit, is_snapshot = self.commit, self.commit.is_snapshot
         ts_ms, ts_us, ts_ns = _times(commit.ts_ms)
-        return {
+        source_block = {
             "version": OWN_VERSION,
             "connector": _CONNECTOR,
             "name": self.source.name,
@@ -95,14 +94,10 @@ class ChangeWriter:
             "txId": None if is_snapshot else self.xid,
             "xmin": None,
         }
-
-    def template(self, schema: str, name: str) -> bytes:
-        """Returns the text of a table's events, with gaps for what differs from event to event."""
-        commit = self.commit
-        source = _dump(self.source_block(schema, name))[:-1].replace(b"%", b"%%")
-        previous = b"null" if commit.is_snapshot else b'\\"%d\\"' % commit.previous_lsn
+        source = _dump(source_block)[:-1].replace(b"%", b"%%")
+        previous = b"null" if is_snapshot else b'\\"%d\\"' % commit.previous_lsn
         block = _NULL
-        if not commit.is_snapshot:
+        if not is_snapshot:
             numbers = b'"total_order":%d,"data_collection_order":%d'
             block = b'{"id":"%d:%d",' % (self.xid, commit.lsn) + numbers + b"}"
         return (

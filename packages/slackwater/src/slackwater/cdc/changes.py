@@ -56,12 +56,7 @@ class BatchChanges:
     added. For rows without keys see :class:`KeylessRows`, and for rows of snapshots that belong to no commit
     :class:`SnapshotPlaces`. A batch that may have such rows is read twice: first by :meth:`look_ahead`.
 
-    Args:
-        task: The task whose spans are read.
-        source: The connector's ``topic.prefix``.
-        tables: The tables that the query reads.
-        topics: The topics of tables; None for those that Debezium names after them.
-        to_json: Converts values to JSON; None if they are JSON.
+    Without topics, those that Debezium names after the tables are read; without a converter, values are JSON.
     """
 
     def __init__(

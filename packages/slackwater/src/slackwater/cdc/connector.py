@@ -159,12 +159,7 @@ _KEEPS_NULL: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def reading_properties(prefix: str, heartbeat_ms: int = 3_000) -> dict[str, str]:
-    """Returns the properties that a connector needs so that its topics can be read as whole transactions.
-
-    Args:
-        prefix: Its ``topic.prefix``.
-        heartbeat_ms: The time between two heartbeats, milliseconds.
-    """
+    """Returns the properties that a connector needs so that its topics can be read as whole transactions."""
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
@@ -208,10 +203,8 @@ def table_list(tables: Iterable[str]) -> str:
 def topic_properties(prefix: str, partitions: int, replication_factor: int) -> dict[str, str]:
     """Returns the properties by which Connect creates the connector's topics.
 
-    Args:
-        prefix: Its ``topic.prefix``.
-        partitions: Of each table's topic. Topics of transactions have one, since their order counts.
-        replication_factor: Of all topics; -1 for the broker's default.
+    The partitions are those of each table's topic; topics of transactions have one, since their order counts.
+    A replication factor of -1 is the broker's default.
     """
     topics = SourceTopics(prefix)
     single = (topics.transactions, topics.notifications, topics.heartbeats)

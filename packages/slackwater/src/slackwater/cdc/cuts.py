@@ -15,11 +15,7 @@ class Barriers:
     Only commits and their times decide, so all sidecars of a source choose the same ones, and so does that of
     an output that is used as a source. Commit times may be slightly out of order, so a time in the previous
     interval does not make a barrier; a clock that goes back further does. A sidecar that starts in the middle
-    may choose one more than others have.
-
-    Args:
-        interval_ms: Its length; 0 for no barriers.
-        start: The cut from which it continues.
+    may choose one more than others have. With an interval of 0 ms there are no barriers.
     """
 
     def __init__(self, interval_ms: int, start: Cut | None) -> None:
@@ -210,12 +206,9 @@ class Cuts:
         """Returns the markers above the newest cut; None if none has risen since the last call.
 
         Each transaction is named once, also one without change events: rows may come that END did not count.
-
-        Args:
-            queue: What is above the cut, in commit order.
-            repeated: Commit LSNs with rows that were repeated since the cut.
-            incremental: The first row of an incremental snapshot in each partition that no cut has shown.
-            without_snapshot: Topics of tables without a complete snapshot.
+        The queue is what is above the cut, in commit order; `repeated` are the commit LSNs with rows that
+        were repeated since the cut, and `incremental` are the offsets of the first rows of incremental
+        snapshots that no cut has shown.
         """
         cut_lsn = self.cut_lsn
         if not cut_lsn or self.ready or self.has_late or self._finished:

@@ -108,10 +108,9 @@ class Frontier:
     # --- what is read
 
     def add_partition(self, topic: str, number: int, start: int) -> Partition:
-        """Declares a partition of a data topic and the offset at which reading begins.
+        """Returns a partition of a data topic, which takes its records from the offset `start` on.
 
-        Returns:
-            The partition, which takes its records; the same object if it is already known.
+        A partition that is already known is the same object.
         """
         known = self._readers.get((topic, number))
         if known is not None:
@@ -185,11 +184,9 @@ class Frontier:
         """Notes that nothing has been written to any topic of the source for a long time.
 
         Rows of a snapshot that may be newer than their LSN then need not wait for a commit: the connector
-        would have written it by now. Call it regularly while :attr:`rest_wanted`; the end offsets that it
-        also needs are requested by :attr:`end_offsets_wanted`.
-
-        Args:
-            ends: Present end offsets, as in :meth:`end_offsets`.
+        would have written it by now. Call it regularly while :attr:`rest_wanted`, with the present end
+        offsets as in :meth:`end_offsets`; those that it also needs are requested by
+        :attr:`end_offsets_wanted`.
         """
         if not self._has_read_to(ends):
             return
@@ -206,11 +203,7 @@ class Frontier:
     # --- what comes out
 
     def advance(self) -> int:
-        """Moves the frontier as far as the evidence allows.
-
-        Returns:
-            Change events on the frontier that are in no cut yet.
-        """
+        """Moves the frontier as far as the evidence allows; returns its change events that are in no cut."""
         self._advance(is_at_rest=False)
         return self._cuts.ready_events
 

@@ -145,14 +145,7 @@ class _Columns:
 class Partition(PartitionQueue):
     """The reader of one partition: decodes its records and determines whose rows they are.
 
-    Args:
-        topic: The data topic.
-        number: The number of the partition.
-        start: The offset where reading begins.
-        mark: Represents this partition in the tracks of transactions, from 1 to 255.
-        subscription: The tables that are followed.
-        commits: Receives rows of transactions.
-        snapshots: Receives rows of snapshots.
+    A mark from 1 to 255 represents it in the tracks of transactions.
     """
 
     def __init__(

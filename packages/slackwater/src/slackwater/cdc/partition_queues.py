@@ -142,12 +142,9 @@ class PartitionQueue:
         return next(known, self._passed_sequence)
 
     def newest_certain(self) -> tuple[int, int] | None:
-        """Finds the newest transaction with END, if nothing undecided precedes it.
+        """Returns sequence and first offset of the newest transaction with END before anything undecided.
 
         Order within a partition is commit order, so all commits before that one are complete here.
-
-        Returns:
-            Its sequence and the offset of its first row.
         """
         firsts: dict[int, int] = {}
         for pending, offset, _ in self._firsts:
@@ -190,19 +187,15 @@ class Partitions:
         self._by_key[partition.key] = partition
         siblings = self._by_topic.setdefault(partition.topic, [])
         siblings.append(partition)
-        self._note_growth(partition.topic, siblings)
+        if len(siblings) > self._counts.get(partition.topic, len(siblings)):
+            for each in siblings:  # a key may have moved to another one
+                each.has_new_siblings = True
 
     def remember_counts(self) -> None:
         """Treats partitions that are added from now on as new: their topics have grown."""
         if len(self._by_key) != self._remembered:
             self._remembered = len(self._by_key)
             self._counts |= {topic: len(partitions) for topic, partitions in self._by_topic.items()}
-
-    def _note_growth(self, topic: str, partitions: list[PartitionQueue]) -> None:
-        """Notifies the partitions of a topic that has grown: a key may have moved to another one."""
-        if len(partitions) > self._counts.get(topic, len(partitions)):
-            for partition in partitions:
-                partition.has_new_siblings = True
 
     @property
     def topics(self) -> Set[str]:

@@ -205,11 +205,9 @@ class Snapshots:
     # --- when the initial snapshot may pass
 
     def may_pass(self, snapshot: InitialSnapshot, *, is_at_rest: bool) -> bool:
-        """Returns whether a snapshot is complete and may be shown; decides whether its rows are late.
+        """Returns whether the pending snapshot may be shown; decides whether its rows are late.
 
-        Args:
-            snapshot: The pending one.
-            is_at_rest: Whether everything written was read and nothing has been written for long.
+        The source is at rest if everything written was read and nothing has been written for a long time.
         """
         if not self._has_all_rows(snapshot, is_at_rest=is_at_rest):
             return False
@@ -243,11 +241,7 @@ class Snapshots:
         return fence is not None and self.notification_position >= fence.get((topic, 0), 0)
 
     def why_untold(self, fence: EndOffsets | None) -> str:
-        """Returns why no record mentions a snapshot; empty if one does, or need not.
-
-        Args:
-            fence: The end offsets when something began to wait; None if it does not wait yet.
-        """
+        """Returns why no record mentions a snapshot; empty if one does, or need not, or nothing waits yet."""
         if fence is None or not self.tables.are_untold:
             return ""
         if fence.get((self._topics.notifications, 0), 0) > 0:

@@ -17,12 +17,7 @@ Track = bytearray
 
 
 class Subscription:
-    """The tables of a frontier. Never changes.
-
-    Args:
-        tables: The tables (``schema.table``) that are followed; None: all.
-        evidence: By table, what counts as proof of completeness; ``counts`` for tables not named.
-    """
+    """The tables of a frontier that are followed (None: all), and what proves completeness. Never changes."""
 
     def __init__(self, tables: frozenset[str] | None, evidence: Mapping[str, Evidence] | None = None) -> None:
         self._tables = tables

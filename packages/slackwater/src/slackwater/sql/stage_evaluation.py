@@ -62,14 +62,10 @@ class StatementEvaluator:
         inputs: Mapping[str, str],
         limits: StatementLimits = DEFAULT_LIMITS,
     ) -> None:
-        """Creates an evaluator; DuckDB plans the statement when it is first used.
+        """Creates an evaluator of DuckDB SQL over tables, which is planned when it is first used.
 
-        Args:
-            statement: DuckDB SQL over `tables`.
-            tables: The tables' columns, by name.
-            name: What is computed, for errors.
-            inputs: The names of the tables with rows, in errors.
-            limits: What one call, or planning, may use.
+        Errors contain the name of what is computed and, for each table with rows, the name of the input. The
+        limits are those of one call, or of planning.
         """
         self._statement = statement
         self._slots = {table: _Slot(schema.empty_table()) for table, schema in tables.items()}
@@ -166,7 +162,7 @@ class StatementEvaluator:
             while table.num_rows > 1 and time.process_time() < until:
                 half = table.num_rows // 2
                 parts = (table.slice(0, half), table.slice(half))
-                smaller = next((each for each in parts if self._fails({**tables, name: each})), None)
+                smaller = next((each for each in parts if self._failure({**tables, name: each})), None)
                 if smaller is None:
                     break
                 table = smaller
@@ -174,9 +170,6 @@ class StatementEvaluator:
         found.commit_lsn = _commit_lsn([tables[name] for name in inputs], tables.get(POINTS_TABLE))
         found.rows = [_row_text(inputs[name], tables[name]) for name in inputs if tables[name].num_rows == 1]
         return found
-
-    def _fails(self, tables: Tables) -> bool:
-        return self._failure(tables) is not None
 
     def _failure(self, tables: Tables) -> Exception | None:
         """Returns the error with which the statement fails over these tables; None if it does not."""
@@ -304,16 +297,17 @@ class ResultPoints:
 
         Each point adds its result at its own LSN, and subtracts that of the previous point.
         """
-        points: list[int] = []
-        lsns: list[int] = []
-        weights: list[int] = []
-        for number, before, lsn in self.news():
-            for point, weight in ((number, 1), (before, -1)):
-                if point >= 0:
-                    points.append(point)
-                    lsns.append(lsn)
-                    weights.append(weight)
-        return points, lsns, weights
+        steps = [
+            (point, lsn, weight)
+            for number, before, lsn in self.news()
+            for point, weight in ((number, 1), (before, -1))
+            if point >= 0
+        ]
+        return (
+            [point for point, _, _ in steps],
+            [lsn for _, lsn, _ in steps],
+            [weight for *_, weight in steps],
+        )
 
     def tables(self, *, has_steps: bool) -> dict[str, pa.Table]:
         """Returns the rows of ``POINTS_TABLE``, and those of ``STEPS_TABLE`` if the results are partials."""

@@ -263,8 +263,7 @@ class BindContext:
     def create_table(self, table: Table) -> str:
         """Creates the table in the connection, without rows.
 
-        Returns:
-            The full name of another table, if DuckDB cannot distinguish the two; None otherwise.
+        Returns the full name of another table if DuckDB cannot distinguish the two, and otherwise no name.
         """
         known = self._tables.setdefault(table.full_name.lower(), "")
         if known:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from slackwater.sql.duckdb_sql import identifier
@@ -15,7 +16,6 @@ from slackwater.sql.frontend.context import (
     NamedRelation,
     NameScope,
     ResolvedColumn,
-    Step,
 )
 from slackwater.sql.frontend.expressions import ExpressionBinder, is_aggregate
 from slackwater.sql.frontend.from_clause import Condition, Region, bind_from
@@ -244,7 +244,7 @@ class _Reader:
             left, right = (rows.expression(child) for child in node.children)
             if self._region.require(Condition(whole, (left, right)), is_where=True):
                 return
-        rows.attach(lambda relation: Filter(relation, whole))
+        rows.attach(partial(Filter, condition=whole))
 
     def _is_aggregated(self) -> bool:
         select = self._select
@@ -263,9 +263,9 @@ class _Reader:
         is_tied = bool(self._correlation.equal or self._correlation.residual)
         if is_tied and windows.is_used:
             raise self._refused_correlation()
-        relation = _qualified(windows.applied(rows.applied(base)), qualify)
+        relation = windows.applied(rows.applied(base))
         return BoundSelect(
-            relation,
+            relation if qualify is None else Filter(relation, qualify),
             tuple(each.name for each in self._outputs),
             items,
             tuple(self._correlation.equal),
@@ -283,14 +283,14 @@ class _Reader:
             for node in conjuncts(self._select.having):
                 self._subqueries.accept(node)
                 if not self._subqueries.condition(groups, node):
-                    condition = groups.expression(node)
-                    groups.attach(_filter(condition))
+                    groups.attach(partial(Filter, condition=groups.expression(node)))
         windows = Windows(groups)
         items, qualify = self._columns(groups, windows)
         if equal and windows.is_used:
             raise self._refused_correlation()
         aggregate = groups.aggregated(self._rows.applied(base), self._span())
-        relation = _qualified(windows.applied(groups.applied(aggregate)), qualify)
+        relation = windows.applied(groups.applied(aggregate))
+        relation = relation if qualify is None else Filter(relation, qualify)
         names = tuple(each.name for each in self._outputs)
         calls = groups.calls if is_global else None
         return BoundSelect(relation, names, items, equal, (), calls, relation is aggregate)
@@ -389,14 +389,6 @@ def _subquery(binder: ExpressionBinder, query: Query) -> BoundSelect:
         for each, span in zip(result.columns, result.spans, strict=True)
     )
     return BoundSelect(result.relation, tuple(each.name for each in result.columns), items)
-
-
-def _filter(condition: Expression) -> Step:
-    return lambda relation: Filter(relation, condition)
-
-
-def _qualified(relation: Relation, condition: Expression | None) -> Relation:
-    return relation if condition is None else Filter(relation, condition)
 
 
 def _column_sql(binder: ExpressionBinder, output: _Column) -> Expression:

@@ -45,12 +45,8 @@ _NUMBERED = re.compile(
 def shared(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
     """Returns a plan of the same views in which no two stages with rows are equal.
 
-    The views' fingerprints stay the same, since they do not depend on other views.
-
-    Args:
-        plan: A plan, perhaps with equal stages.
-        texts: The texts of all views that the planned ones may read: names that users wrote there are not
-            mistaken for generated names.
+    The views' fingerprints stay the same, since they do not depend on other views. Names that users wrote in
+    the texts of all views that the planned ones may read are not mistaken for generated names.
     """
     return _merged(plan, _stand_ins(plan, _id_like_names(texts)))
 
