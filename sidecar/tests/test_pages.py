@@ -11,7 +11,7 @@ from slackwater.command.http_server import make_app
 from slackwater.command.listening import HttpSettings
 from slackwater.cuts import FrontierState
 from slackwater.protocol import Clock, Cut, OpenTransaction
-from slackwater.protocol.metrics import SIDECAR_METRICS, series_of
+from slackwater.protocol.metrics import SIDECAR_METRICS, Metric, MetricKind
 from slackwater.settings.model import HttpSection
 from slackwater_sidecar import SidecarStatus
 from slackwater_sidecar.monitor import SourceMonitor, sidecar_routes
@@ -70,6 +70,11 @@ def body(pages: TestClient, path: str) -> tuple[int, dict[str, Any]]:
 def samples(pages: TestClient) -> dict[tuple[str, ...], float]:
     families = text_string_to_metric_families(pages.get("/metrics").text)
     return {(s.name, *(v for k, v in sorted(s.labels.items()))): s.value for f in families for s in f.samples}
+
+
+def series_of(metric: Metric) -> list[str]:
+    parts = ("_bucket", "_count", "_sum") if metric.kind is MetricKind.HISTOGRAM else ("",)
+    return [metric.name + part for part in parts]
 
 
 def test_what_is_exposed_is_the_list(pages: TestClient, monitor: SourceMonitor) -> None:

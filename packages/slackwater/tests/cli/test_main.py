@@ -12,7 +12,7 @@ import pytest
 
 from slackwater.cli import main
 from slackwater.cli.commands import status as status_module
-from slackwater.observe.stopping import stop_on_signals, terminate_as_interrupt
+from slackwater.observe.stopping import stop_on_signals
 from slackwater.protocol import StateError, UnavailableError
 
 COMMANDS = [
@@ -260,11 +260,6 @@ def test_a_server_that_is_away_when_a_stop_was_asked_for_is_no_failure() -> None
         end(away, is_asked=False)
     with pytest.raises(StateError):
         end(gone, is_asked=True)
-
-
-def test_sigterm_unwinds_like_an_interruption_where_a_command_has_to_tidy_up() -> None:
-    with pytest.raises(KeyboardInterrupt), terminate_as_interrupt():
-        signal.raise_signal(signal.SIGTERM)
 
 
 def test_without_a_signal_the_exit_code_is_zero() -> None:

@@ -9,7 +9,6 @@ from slackwater.protocol.metrics import (
     SIDECAR_METRICS,
     Metric,
     MetricKind,
-    series_of,
 )
 
 ALL = (*SIDECAR_METRICS, *RUN_METRICS, *CONTROL_METRICS)
@@ -71,8 +70,3 @@ def test_only_histograms_have_buckets_and_these_rise() -> None:
 def test_every_metric_explains_itself_in_a_sentence() -> None:
     for metric in ALL:
         assert metric.help.endswith("."), metric.name
-
-
-def test_a_histogram_appears_as_three_series() -> None:
-    names = list(series_of(metrics.CUT_BYTES))
-    assert names == ["slackwater_cut_bytes_bucket", "slackwater_cut_bytes_count", "slackwater_cut_bytes_sum"]

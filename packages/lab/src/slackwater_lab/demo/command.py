@@ -1,6 +1,9 @@
 """``slackwater demo``."""
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +12,6 @@ import click
 
 from slackwater.command.invocation import Invocation, search_path_lines, start_command
 from slackwater.command.output import Output
-from slackwater.observe.stopping import terminate_as_interrupt
 from slackwater.protocol import SystemClock
 
 if TYPE_CHECKING:  # heavy, and its help needs none of it
@@ -161,3 +163,13 @@ def _print_how_to_look(run: "Demo", output: Output) -> None:
     )
     output.line("To stop it:")
     output.line(f"  kill {pids}; slackwater dev down --folder {folder}")
+
+
+@contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """Makes SIGTERM unwind the stack as Ctrl-C does, because the demo has to tidy up."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -138,13 +138,3 @@ def _tell_failure(what: str, error: BaseException) -> None:
         is_known = type(error).__module__.startswith("slackwater") or isinstance(error, KeyboardInterrupt)
         reason = f"{type(error).__name__}: {error}"
         _log.error("%s ended: %s", what, reason, exc_info=None if is_known else error)
-
-
-@contextmanager
-def terminate_as_interrupt() -> Iterator[None]:
-    """Makes SIGTERM unwind the stack as Ctrl-C does, for commands that have to tidy up."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

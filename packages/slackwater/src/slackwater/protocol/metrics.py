@@ -5,9 +5,10 @@ transaction, an offset or a text.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import accumulate
 
 
@@ -38,18 +39,20 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 _BYTES = tuple(float(4**exponent * 64) for exponent in range(9))
 
 
-def _gauge(name: str, text: str, *labels: str, of: tuple[str, ...] = ("source",)) -> Metric:
-    return Metric(name=name, kind=MetricKind.GAUGE, help=text, labels=(*of, *labels))
-
-
-def _counter(name: str, text: str, *labels: str, of: tuple[str, ...] = ("source",)) -> Metric:
-    return Metric(name=name, kind=MetricKind.COUNTER, help=text, labels=(*of, *labels))
-
-
-def _histogram(
-    name: str, text: str, *labels: str, buckets: tuple[float, ...], of: tuple[str, ...] = ("source",)
+def _metric(
+    kind: MetricKind, of: tuple[str, ...], name: str, text: str, *labels: str, buckets: tuple[float, ...] = ()
 ) -> Metric:
-    return Metric(name=name, kind=MetricKind.HISTOGRAM, help=text, labels=(*of, *labels), buckets=buckets)
+    return Metric(name=name, kind=kind, help=text, labels=(*of, *labels), buckets=buckets)
+
+
+_gauge = partial(_metric, MetricKind.GAUGE, ("source",))
+_counter = partial(_metric, MetricKind.COUNTER, ("source",))
+_histogram = partial(_metric, MetricKind.HISTOGRAM, ("source",))
+_run_gauge = partial(_metric, MetricKind.GAUGE, _RUN)
+_run_counter = partial(_metric, MetricKind.COUNTER, _RUN)
+_run_histogram = partial(_metric, MetricKind.HISTOGRAM, _RUN)
+_whole_gauge = partial(_metric, MetricKind.GAUGE, ())
+_whole_counter = partial(_metric, MetricKind.COUNTER, ())
 
 
 SIDECAR_METRICS: tuple[Metric, ...] = (
@@ -136,79 +139,61 @@ DECISION_KINDS = ("skip", "timeline")
 """Values of the label ``kind``."""
 
 RUN_METRICS: tuple[Metric, ...] = (
-    RUN_STARTED := _gauge(
+    RUN_STARTED := _run_gauge(
         "slackwater_run_start_time_seconds",
         "Start time of the run, since the epoch; it changes with each restart.",
-        of=_RUN,
     ),
-    RUN_LAST_TURN_AGE := _gauge(
+    RUN_LAST_TURN_AGE := _run_gauge(
         "slackwater_run_last_turn_age_seconds",
         "Time since the run last took a step; running a batch in Spark is one step.",
-        of=_RUN,
     ),
-    RUN_COMMIT_LSN := _gauge(
-        "slackwater_run_commit_lsn",
-        "The views show all commits up to this LSN; 0 before the first batch.",
-        of=_RUN,
+    RUN_COMMIT_LSN := _run_gauge(
+        "slackwater_run_commit_lsn", "The views show all commits up to this LSN; 0 before the first batch."
     ),
-    RUN_COMMIT_AGE := _gauge(
+    RUN_COMMIT_AGE := _run_gauge(
         "slackwater_run_newest_commit_age_seconds",
         "Wall clock minus commit time of the newest commit that the views show; absent before the first.",
-        of=_RUN,
     ),
-    RUN_BATCHES := _counter("slackwater_run_batches_total", "Batches that have become visible.", of=_RUN),
-    RUN_COVERED_BATCHES := _counter(
+    RUN_BATCHES := _run_counter("slackwater_run_batches_total", "Batches that have become visible."),
+    RUN_COVERED_BATCHES := _run_counter(
         "slackwater_run_covered_batches_total",
         "Batches that were already in the output because the answer to their commit had been lost.",
-        of=_RUN,
     ),
-    RUN_EVENTS := _counter("slackwater_run_events_total", "Change events in visible batches.", of=_RUN),
-    RUN_TRANSACTIONS := _counter(
-        "slackwater_run_transactions_total", "Transactions with change events in visible batches.", of=_RUN
+    RUN_EVENTS := _run_counter("slackwater_run_events_total", "Change events in visible batches."),
+    RUN_TRANSACTIONS := _run_counter(
+        "slackwater_run_transactions_total", "Transactions with change events in visible batches."
     ),
-    RUN_DOCUMENTS := _counter(
-        "slackwater_run_documents_total", "Documents that were written, including deletes.", of=_RUN
+    RUN_DOCUMENTS := _run_counter(
+        "slackwater_run_documents_total", "Documents that were written, including deletes."
     ),
-    RUN_DELETES := _counter("slackwater_run_deletes_total", "Deletes among the written documents.", of=_RUN),
-    RUN_DELAY := _histogram(
+    RUN_DELETES := _run_counter("slackwater_run_deletes_total", "Deletes among the written documents."),
+    RUN_DELAY := _run_histogram(
         "slackwater_run_delay_seconds",
         "Time from the commit of the newest transaction of each batch to its visibility.",
         buckets=_SECONDS,
-        of=_RUN,
     ),
-    RUN_COMPONENT_DELAY := _histogram(
+    RUN_COMPONENT_DELAY := _run_histogram(
         "slackwater_run_component_delay_seconds",
         "Delay that connector, sidecar and pipeline each added; accurate up to clock differences.",
         "component",
         buckets=_SECONDS,
-        of=_RUN,
     ),
-    RUN_BATCH_SECONDS := _histogram(
+    RUN_BATCH_SECONDS := _run_histogram(
         "slackwater_run_batch_duration_seconds",
         "Time from choosing a batch to its visibility.",
         buckets=_SECONDS,
-        of=_RUN,
     ),
-    RUN_PART_SECONDS := _counter(
-        "slackwater_run_part_seconds_total",
-        "Time that each part of processing batches has taken.",
-        "part",
-        of=_RUN,
+    RUN_PART_SECONDS := _run_counter(
+        "slackwater_run_part_seconds_total", "Time that each part of processing batches has taken.", "part"
     ),
-    RUN_STAGE_SECONDS := _counter(
-        "slackwater_run_stage_seconds_total",
-        "Total time of all tasks that evaluated a stage.",
-        "stage",
-        of=_RUN,
+    RUN_STAGE_SECONDS := _run_counter(
+        "slackwater_run_stage_seconds_total", "Total time of all tasks that evaluated a stage.", "stage"
     ),
-    RUN_STATE_BYTES := _gauge(
-        "slackwater_run_state_bytes", "Size of the state of a stage, before compression.", "stage", of=_RUN
+    RUN_STATE_BYTES := _run_gauge(
+        "slackwater_run_state_bytes", "Size of the state of a stage, before compression.", "stage"
     ),
-    RUN_LOG_RECORDS := _counter(
-        "slackwater_run_log_records_total",
-        "Warnings and errors that the process has logged.",
-        "level",
-        of=_RUN,
+    RUN_LOG_RECORDS := _run_counter(
+        "slackwater_run_log_records_total", "Warnings and errors that the process has logged.", "level"
     ),
 )
 
@@ -218,55 +203,42 @@ LOG_LEVELS = ("warning", "error")
 """Values of the label ``level``."""
 
 CONTROL_METRICS: tuple[Metric, ...] = (
-    PIPELINES := _gauge(
-        "slackwater_pipelines", "Pipelines of the cluster that are in this state.", "state", of=()
+    PIPELINES := _whole_gauge(
+        "slackwater_pipelines", "Pipelines of the cluster that are in this state.", "state"
     ),
-    VIEW_DELAY := _gauge(
+    VIEW_DELAY := _whole_gauge(
         "slackwater_view_delay_seconds",
         "Commit time of the database's newest cut minus that of the view; absent if unknown.",
         "source",
         "pipeline",
         "view",
-        of=(),
     ),
-    COMPONENT_DELAY := _gauge(
+    COMPONENT_DELAY := _whole_gauge(
         "slackwater_component_delay_seconds",
         "Delay that one pipeline, sidecar or connector adds; absent if unknown.",
         "kind",
         "name",
-        of=(),
     ),
-    DELAY_CAUSES := _gauge(
-        "slackwater_delay_causes", "Pipelines, sidecars or connectors that make views late.", "kind", of=()
+    DELAY_CAUSES := _whole_gauge(
+        "slackwater_delay_causes", "Pipelines, sidecars or connectors that make views late.", "kind"
     ),
-    PIPELINE_EVENTS := _counter(
+    PIPELINE_EVENTS := _whole_counter(
         "slackwater_pipeline_events_total",
         "Change events in all visible batches of the pipeline's newest run.",
         "pipeline",
-        of=(),
     ),
-    PIPELINE_DOCUMENTS := _counter(
+    PIPELINE_DOCUMENTS := _whole_counter(
         "slackwater_pipeline_documents_total",
         "Documents that the pipeline's newest run has written, including deletes.",
         "pipeline",
-        of=(),
     ),
-    STATE_BYTES := _gauge(
+    STATE_BYTES := _whole_gauge(
         "slackwater_state_bytes",
         "Size of the state of a pipeline, before compression; absent if unknown.",
         "pipeline",
-        of=(),
     ),
-    LEASES := _gauge("slackwater_leases", "Leases of readers that are in this state.", "state", of=()),
+    LEASES := _whole_gauge("slackwater_leases", "Leases of readers that are in this state.", "state"),
 )
-
-
-def series_of(metric: Metric) -> Iterator[str]:
-    """Yields the names under which a metric's values appear: a histogram has three."""
-    if metric.kind is MetricKind.HISTOGRAM:
-        yield from (f"{metric.name}_bucket", f"{metric.name}_count", f"{metric.name}_sum")
-    else:
-        yield metric.name
 
 
 class Distribution:
