@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+
 from slackwater_lab.demo.command import terminate_as_interrupt
 
 

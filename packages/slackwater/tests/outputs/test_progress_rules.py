@@ -246,11 +246,9 @@ class OpenTransactions(Sink):
     """A sink whose server keeps what was begun until it is committed or discarded."""
 
     _failures: ClassVar = ()
-    place = "memory"
-    _kept_in = "memory"
 
     def __init__(self, visible: ProgressRecord | None = None, fault: Exception | None = None) -> None:
-        super().__init__(SETTINGS)
+        super().__init__(SETTINGS, "memory", "memory")
         self.visible, self._fault, self.happened = visible, fault, list[str]()
 
     def _read(self) -> ProgressRecord | None:

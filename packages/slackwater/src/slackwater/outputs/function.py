@@ -86,26 +86,16 @@ class FunctionSink(Sink):
         place: str,
         hold: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        super().__init__(settings)
+        super().__init__(settings, place, f"{PROGRESS_FILE} in {place}")
         self._function = function
         self._keys_move = keys_move
         self._store = store
-        self._place = place
         self._hold = hold
         self._run = ""  # no record of it fences anything
         self._held = ExitStack()
         self._progress: ProgressRecord | None = None
         self._put_progress = nothing_visible(settings.pipeline)
         """The progress to be recorded, because the function has returned."""
-
-    @property
-    def place(self) -> str:
-        """See :meth:`Sink.place`."""
-        return self._place
-
-    @property
-    def _kept_in(self) -> str:
-        return f"{PROGRESS_FILE} in {self._place}"
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
         """See :meth:`Sink.hold`. Nothing is kept for readers."""

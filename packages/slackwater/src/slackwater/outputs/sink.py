@@ -123,27 +123,23 @@ class Sink(ABC):
     def __init__(
         self,
         settings: SinkSettings,
+        place: str,
+        kept_in: str,
         *,
         probe: SinkProbe | None = None,
         clock: Clock | None = None,
         waiting: Waiting | None = None,
     ) -> None:
+        self.place = place
+        """The name of the server in messages such as "asking Kafka at broker:9092"."""
+        self._kept_in = kept_in
+        """The place of the progress, for messages."""
         self._settings = settings
         self._probe: SinkProbe = probe or (lambda step, batch_id: None)
         self._clock = clock or SystemClock()
         self._waiting = waiting or Waiting()
         self._run = uuid.uuid4().hex
         self._fenced: OvertakenError | None = None
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """The name of the server in messages such as "asking Kafka at broker:9092"."""
-
-    @property
-    @abstractmethod
-    def _kept_in(self) -> str:
-        """The place of the progress, for messages."""
 
     @abstractmethod
     def _read(self) -> ProgressRecord | None:

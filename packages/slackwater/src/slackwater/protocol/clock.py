@@ -34,11 +34,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Wall clock time, aware, in UTC. For display and for comparison with commit times."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds that never decrease. For elapsed time and deadlines."""
-        ...
 
 
 class SystemClock:

@@ -68,9 +68,12 @@ class KafkaSink(Sink):
         connect: Callable[[KafkaSinkSettings], KafkaTransactions] = SinkProducer,
         waiting: Waiting | None = None,
     ) -> None:
+        place, patience = f"Kafka at {settings.kafka.bootstrap}", settings.patience.total_seconds()
         if waiting is not None:
-            settings = replace(settings, pause=lambda seconds: waiting.pause(seconds, self._wait))
-        super().__init__(settings, probe=probe, clock=clock, waiting=waiting)
+            step = f"waiting at most {patience:.0f} s for {place}, which does not answer as it should"
+            settings = replace(settings, pause=lambda seconds: waiting.pause(seconds, step))
+        kept_in = f"topic {settings.progress_topic}"
+        super().__init__(settings, place, kept_in, probe=probe, clock=clock, waiting=waiting)
         self._patient = replace(settings, request_timeout=settings.patience)
         """For requests while a batch is being written, so that a temporary failure of a broker does not end
         the run."""
@@ -82,20 +85,6 @@ class KafkaSink(Sink):
         self._transaction: BatchTransaction | None = None
         self._progress: ProgressRecord | None = None
         self._put_progress = nothing_visible(settings.pipeline)
-
-    @property
-    def place(self) -> str:
-        """See :meth:`Sink.place`."""
-        return f"Kafka at {self._settings.kafka.bootstrap}"
-
-    @property
-    def _wait(self) -> str:
-        patience = self._settings.patience.total_seconds()
-        return f"waiting at most {patience:.0f} s for {self.place}, which does not answer as it should"
-
-    @property
-    def _kept_in(self) -> str:
-        return f"topic {self._settings.progress_topic}"
 
     def open(self) -> ProgressRecord | None:
         """See :meth:`Sink.open`. It creates missing topics.

@@ -53,11 +53,7 @@ class DeltaLake:
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
-
-    @property
-    def place(self) -> str:
-        """See :meth:`Lake.place`."""
-        return f"the Delta tables in {self._settings.place}"
+        self.place = f"the Delta tables in {settings.place}"
 
     def table(self, name: str) -> "DeltaLakeTable":
         """See :meth:`Lake.table`."""

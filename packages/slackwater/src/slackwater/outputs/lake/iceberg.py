@@ -76,11 +76,7 @@ class IcebergLake:
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
         self._catalog: Catalog | None = None
-
-    @property
-    def place(self) -> str:
-        """See :meth:`Lake.place`."""
-        return f"the Iceberg tables of catalogue {self._settings.place!r}"
+        self.place = f"the Iceberg tables of catalogue {settings.place!r}"
 
     def table(self, name: str) -> "IcebergTable":
         """See :meth:`Lake.table`."""

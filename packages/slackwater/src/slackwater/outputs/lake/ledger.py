@@ -68,16 +68,13 @@ class Ledger:
     """The ledger of one pipeline, as one run writes it."""
 
     def __init__(self, lake: Lake, pipeline: str, run: str) -> None:
-        self._table: LakeTable = lake.table(lake_ledger(pipeline))
+        self.name = lake_ledger(pipeline)
+        """The name of its table, ``schema.name``."""
+        self._table: LakeTable = lake.table(self.name)
         self._pipeline = pipeline
         self._run = run
         self._head: int | None = None
         self._newest: LedgerRow | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of its table, ``schema.name``."""
-        return self._table.name
 
     @property
     def newest(self) -> LedgerRow | None:

@@ -46,6 +46,7 @@ from slackwater.protocol import (
     ProgressRecord,
     StateError,
 )
+from slackwater.protocol.keys import lake_ledger
 
 _CONFLICTS: Final = 4
 """The minimum number of attempts at a table that other writers change, however little time is left."""
@@ -80,7 +81,8 @@ class LakeSink(Sink):
         clock: Clock | None = None,
         waiting: Waiting | None = None,
     ) -> None:
-        super().__init__(settings, probe=probe, clock=clock, waiting=waiting)
+        kept_in = f"its ledger {lake_ledger(settings.pipeline)}"
+        super().__init__(settings, lake.place, kept_in, probe=probe, clock=clock, waiting=waiting)
         self._lake = lake
         self._ledger = Ledger(lake, settings.pipeline, self._run)
         self._tables = [lake.table(output.name) for output in settings.outputs]
@@ -96,15 +98,6 @@ class LakeSink(Sink):
         """The ledger's rows since then are kept for readers; all of them until the readers are known."""
         self._put_row: LedgerRow | None = None
         """The row that makes the next batch visible."""
-
-    @property
-    def place(self) -> str:
-        """See :meth:`Sink.place`."""
-        return self._lake.place
-
-    @property
-    def _kept_in(self) -> str:
-        return f"its ledger {self._ledger.name}"
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
         """See :meth:`Sink.write`. Now and then, it removes old snapshots after the batch."""

@@ -86,11 +86,9 @@ class LakeTable(Protocol):
 
     def load(self) -> Snapshot | None:
         """Returns the newest snapshot, on which the next write is based; None if there is no table."""
-        ...
 
     def schema(self) -> Any:
         """Returns the Arrow schema of the loaded table."""
-        ...
 
     def snapshots_from(self, snapshot_id: int | None) -> list[Snapshot]:
         """Returns the commits from a snapshot to the loaded one, including both, ascending; None for all.
@@ -99,7 +97,6 @@ class LakeTable(Protocol):
             SnapshotGoneError: The loaded snapshot does not descend from that one.
             SnapshotConflictError: Another writer has committed since the table was loaded.
         """
-        ...
 
     def create(self, schema: Any, properties: Properties) -> int:
         """Creates the table, without rows.
@@ -107,15 +104,12 @@ class LakeTable(Protocol):
         Raises:
             SnapshotConflictError: It exists.
         """
-        ...
 
     def append(self, rows: Any, properties: Properties) -> int:
         """Adds rows."""
-        ...
 
     def replace(self, rows: Any, properties: Properties) -> int:
         """Replaces all rows."""
-        ...
 
     def merge(self, changes: Any, key: Collection[str], properties: Properties) -> int:
         """Replaces the rows that have the same key; NULL is equal to NULL.
@@ -125,7 +119,6 @@ class LakeTable(Protocol):
             key: The names of at least one column; each key occurs once in the changes.
             properties: Properties to store in the snapshot.
         """
-        ...
 
     def roll_back(self, snapshot_id: int, properties: Properties) -> int:
         """Restores the rows of a former snapshot; returns the newest snapshot after that.
@@ -133,7 +126,6 @@ class LakeTable(Protocol):
         Raises:
             SnapshotGoneError: The snapshot or its files no longer exist.
         """
-        ...
 
     def compact(self, properties: Properties) -> int:
         """Rewrites small files into larger ones, up to a limit. The rows stay the same. It may do nothing.
@@ -142,7 +134,6 @@ class LakeTable(Protocol):
             SnapshotConflictError: As for all methods that write; but a snapshot with wrong rows may have been
                 committed. That snapshot does not declare that it keeps rows.
         """
-        ...
 
     def read(self, snapshot_id: int | None, key: Key = NO_KEY) -> Any:
         """Returns rows as an Arrow table, at least all that have the key.
@@ -154,7 +145,6 @@ class LakeTable(Protocol):
         Raises:
             SnapshotGoneError: The snapshot or its files no longer exist.
         """
-        ...
 
     def expire(self, kept: Collection[int], before: datetime, now: datetime, properties: Properties) -> int:
         """Removes snapshots that were made before a time, and files that no other snapshot has.
@@ -167,21 +157,16 @@ class LakeTable(Protocol):
             now: The current time.
             properties: Properties to store, if the removal makes a commit.
         """
-        ...
 
 
 class Lake(Protocol):
     """A place that contains tables."""
 
-    @property
-    def place(self) -> str:
-        """The name of the place in messages such as "asking the Delta tables in s3://lake"."""
-        ...
+    place: str
+    """The name of the place in messages such as "asking the Delta tables in s3://lake"."""
 
     def table(self, name: str) -> LakeTable:
         """Returns the table ``schema.name``, whether or not it exists; sends no request."""
-        ...
 
     def close(self) -> None:
         """Closes connections; later requests connect again. Never raises."""
-        ...

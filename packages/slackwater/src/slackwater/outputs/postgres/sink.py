@@ -105,7 +105,8 @@ class PostgresSink(Sink):
         connect: Connect = connect,
         waiting: Waiting | None = None,
     ) -> None:
-        super().__init__(settings, probe=probe, clock=clock, waiting=waiting)
+        place, kept_in = f"PostgreSQL at {settings.postgres.place}", f"its row in {ledger.LEDGER}"
+        super().__init__(settings, place, kept_in, probe=probe, clock=clock, waiting=waiting)
         self._connect = connect
         self._watchdog = Watchdog(
             settings.request_timeout,
@@ -119,15 +120,6 @@ class PostgresSink(Sink):
         ]
         self._database: Database | None = None
         self._oids: dict[str, int] = {}
-
-    @property
-    def place(self) -> str:
-        """See :meth:`Sink.place`."""
-        return f"PostgreSQL at {self._settings.postgres.place}"
-
-    @property
-    def _kept_in(self) -> str:
-        return f"its row in {ledger.LEDGER}"
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
         """See :meth:`Sink.hold`. Tables with a history keep every state, other tables only the newest."""
