@@ -15,11 +15,11 @@ import pytest
 
 from slackwater.dev import PostgresServer
 from slackwater.engine.payloads import DocumentBatch
-from slackwater.outputs.contract import Emit, OutputRefusedError, OutputTable, SinkStep
+from slackwater.outputs.contract import Emit, OutputRefusedError, OutputTable, SinkStep, postgres_type
 from slackwater.outputs.postgres import sink as postgres_sink
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
-from slackwater.outputs.postgres.tables import PostgresSinkSettings, postgres_type
+from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.sink import Waiting
 from slackwater.protocol import ConfigError, PostgresSettings, StateError, UnavailableError
 from slackwater.sql.plan import OutputColumn

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.contract import UnfitValueError, postgres_type
 from slackwater.outputs.postgres.merge import RowReader
-from slackwater.outputs.postgres.tables import check_names, postgres_type, stored_columns
+from slackwater.outputs.postgres.tables import check_names, stored_columns
 from slackwater.pipeline import pipeline_definition
 from slackwater.pipeline.sinks import check_table
 from slackwater.protocol import ConfigError

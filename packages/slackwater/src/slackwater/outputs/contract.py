@@ -6,6 +6,7 @@
     └── OutputRefusedError      the output rejects something, and would reject it again
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +25,30 @@ CHANGE_VALUE: Final = (
 )
 """The remedy for a value that an output cannot contain."""
 _SHOWN_KEY: Final = 200
+_POSTGRES_TYPES: Final = {
+    "BOOLEAN": "boolean",
+    **dict.fromkeys(("TINYINT", "UTINYINT", "SMALLINT"), "smallint"),
+    **dict.fromkeys(("USMALLINT", "INTEGER"), "integer"),
+    **dict.fromkeys(("UINTEGER", "BIGINT"), "bigint"),
+    "UBIGINT": "numeric(20,0)",
+    **dict.fromkeys(("HUGEINT", "UHUGEINT"), "numeric(39,0)"),
+    "FLOAT": "real",
+    "DOUBLE": "double precision",
+    "VARCHAR": "text",
+    "UUID": "uuid",
+    "DATE": "date",
+    "TIME": "time without time zone",
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), "timestamp without time zone"),
+    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"), "timestamp with time zone"),
+    "TIME WITH TIME ZONE": "time with time zone",
+    "INTERVAL": "interval",
+    "BIT": "bit varying",
+    "BLOB": "bytea",
+    "JSON": "jsonb",
+}
+"""By DuckDB type; the names are those of PostgreSQL's ``format_type``."""
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+_NESTED: Final = ("STRUCT(", "MAP(", "UNION(")
 HISTORY_SUFFIX: Final = "_history"
 """Ends the name of a table that has every version of the rows of another one."""
 REQUEST_TIMEOUT = timedelta(seconds=30)
@@ -204,3 +229,16 @@ def row_decoder(fields: Sequence[tuple[str, Any]]) -> Callable[[bytes], tuple[An
             raise UnfitValueError(f"the document does not match the view's columns: {error}") from error
 
     return decode
+
+
+def is_nested(duckdb_type: str) -> bool:
+    """Returns whether values of a DuckDB type are arrays or objects in documents."""
+    return duckdb_type.endswith("]") or duckdb_type.startswith(_NESTED)
+
+
+def postgres_type(duckdb_type: str) -> str:
+    """Returns the PostgreSQL type that can contain every value of a DuckDB type as documents write it."""
+    decimal = _DECIMAL.fullmatch(duckdb_type)
+    if decimal is not None:
+        return f"numeric({decimal[1]},{decimal[2]})"
+    return "jsonb" if is_nested(duckdb_type) else _POSTGRES_TYPES.get(duckdb_type, "text")

@@ -153,20 +153,7 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
     """Encodes the value of a record in a progress topic."""
     topics = {name: [t.topic_id, t.start, t.end] for name, t in record.topics.items()}
     raised = {name: [t.lag_ms, t.raised_ms] for name, t in record.topics.items() if t.lag_ms is not None}
-    return dump(
-        {
-            "pipeline": record.pipeline,
-            "query_id": record.query_id,
-            "batch_id": record.batch_id,
-            "source": record.source,
-            "timeline": record.timeline,
-            "commit_lsn": record.commit_lsn,
-            **({"run": record.run} if record.run else {}),
-            **({"topics": topics} if topics else {}),
-            **({"raised": raised} if raised else {}),
-            **({"state": record.state} if record.state else {}),
-        }
-    )
+    return _encoded(_ProgressFields, record, topics=topics, raised=raised)
 
 
 def decode_progress_record(data: bytes) -> ProgressRecord:
@@ -191,22 +178,18 @@ def decode_marker(data: bytes) -> Marker:
 
 def encode_open_transaction(transaction: OpenTransaction) -> bytes:
     """Encodes a field of the ``open`` hash."""
-    return dump(
-        {
-            "xid": transaction.xid,
-            "commit_lsn": transaction.commit_lsn,
-            "since": transaction.since_ms,
-            "expected": transaction.expected,
-            "received": transaction.received,
-            "hint": transaction.hint,
-            "places": transaction.places,
-        }
-    )
+    return _encoded(_OpenFields, transaction)
 
 
 def decode_open_transaction(data: bytes) -> OpenTransaction:
     """Decodes an open transaction; raises like :func:`decode_cut`."""
     return _read("open transaction", data, _open_transaction)
+
+
+def _encoded(form: type["_Fields"], record: Any, **others: Any) -> bytes:
+    """Encodes a record with the members of its form, of which some are others than its own."""
+    own = {each.name: getattr(record, each.name) for each in fields(record)}
+    return dump(msgspec.to_builtins(form(v=PROTOCOL_VERSION, **(own | others))))
 
 
 def _members(found: "_Fields") -> dict[str, Any]:
@@ -290,7 +273,7 @@ class _CommitFields(_Fields):
     schemas: dict[str, tuple[str, ...]] = {}
 
 
-class _ProgressFields(_Fields):
+class _ProgressFields(_Fields, omit_defaults=True):
     pipeline: str
     query_id: str
     batch_id: _AtLeastMinus1

@@ -20,7 +20,7 @@ from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommi
 from slackwater.engine.payloads import Document, DocumentBatch, malformed_batch, moved_before, unpack_change
 from slackwater.outputs.avro import microseconds
 from slackwater.outputs.batch import CommittedDocuments, CommitUnit
-from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.contract import UnfitValueError, is_nested, postgres_type
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import SNAPSHOT_XID, format_position
 from slackwater.sql.plan import OutputColumn
@@ -185,17 +185,11 @@ def row_type(column_type: str) -> str:
 
     Integers of 39 digits do not fit, because readers see them as decimals of DuckDB, which have at most 38.
     """
-    if column_type.startswith("DECIMAL("):
-        return column_type.replace("DECIMAL", "numeric")
-    if column_type.endswith("]") or column_type.startswith(_NESTED):
-        return "jsonb"
-    return _ROW_TYPES.get(column_type, "text")
+    return _ROW_TYPES.get(column_type) or postgres_type(column_type)
 
 
 def _converter(column_type: str) -> Callable[[str], Any] | None:
-    if column_type.endswith("]") or column_type.startswith(_NESTED):
-        return str
-    return _CONVERTERS.get(column_type)
+    return str if is_nested(column_type) else _CONVERTERS.get(column_type)
 
 
 def _days(value: str) -> int:
@@ -215,7 +209,6 @@ def _timestamp(value: str) -> int:
     return _days(day) * _DAY_US + _time(of_day)
 
 
-_NESTED: Final = ("STRUCT(", "MAP(", "UNION(")
 _CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "DATE": _days,
     "TIME": _time,
@@ -224,19 +217,10 @@ _CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 """By DuckDB type, from a value's JSON in documents; values of all other types are the same in both forms."""
 _ROW_TYPES: Final[Mapping[str, str]] = {
-    "BOOLEAN": "boolean",
-    **dict.fromkeys(("TINYINT", "UTINYINT", "SMALLINT"), "smallint"),
-    **dict.fromkeys(("USMALLINT", "INTEGER"), "integer"),
-    **dict.fromkeys(("UINTEGER", "BIGINT"), "bigint"),
     **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT"), "numeric(38,0)"),
-    "FLOAT": "real",
-    "DOUBLE": "double precision",
-    "UUID": "uuid",
-    "DATE": "date",
-    "TIME": "time",
+    **dict.fromkeys(("BIT", "INTERVAL", "TIME WITH TIME ZONE"), "text"),
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), "timestamp"),
+    "TIME": "time",
     "TIMESTAMP WITH TIME ZONE": "timestamptz",
-    "BLOB": "bytea",
-    "JSON": "jsonb",
 }
-"""By DuckDB type; all other types are text in events."""
+"""By DuckDB type; all others are those of tables in PostgreSQL."""

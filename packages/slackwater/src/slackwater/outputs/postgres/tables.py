@@ -1,13 +1,12 @@
 """The tables of the views: their columns, created if they do not exist, otherwise compared with the views."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from psycopg import sql
 
-from slackwater.outputs.contract import HISTORY_SUFFIX, OutputTable, SinkSettings
+from slackwater.outputs.contract import HISTORY_SUFFIX, OutputTable, SinkSettings, postgres_type
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.protocol import ConfigError, PostgresSettings, StateError
@@ -15,30 +14,6 @@ from slackwater.sql.plan import OutputColumn
 
 _LONGEST_NAME: Final = 63
 """PostgreSQL's limit for names, in bytes."""
-
-_TYPES: Final = {
-    "BOOLEAN": "boolean",
-    **dict.fromkeys(("TINYINT", "UTINYINT", "SMALLINT"), "smallint"),
-    **dict.fromkeys(("USMALLINT", "INTEGER"), "integer"),
-    **dict.fromkeys(("UINTEGER", "BIGINT"), "bigint"),
-    "UBIGINT": "numeric(20,0)",
-    **dict.fromkeys(("HUGEINT", "UHUGEINT"), "numeric(39,0)"),
-    "FLOAT": "real",
-    "DOUBLE": "double precision",
-    "VARCHAR": "text",
-    "UUID": "uuid",
-    "DATE": "date",
-    "TIME": "time without time zone",
-    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), "timestamp without time zone"),
-    **dict.fromkeys(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"), "timestamp with time zone"),
-    "TIME WITH TIME ZONE": "time with time zone",
-    "INTERVAL": "interval",
-    "BIT": "bit varying",
-    "BLOB": "bytea",
-    "JSON": "jsonb",
-}
-"""By DuckDB type; the names are those of PostgreSQL's ``format_type``."""
-_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 VALID_FROM = "valid_from_lsn"
 VALID_TO = "valid_to_lsn"
@@ -85,16 +60,6 @@ class TableForm:
     def identifier(self) -> sql.Identifier:
         """The name for statements."""
         return sql.Identifier(self.schema, self.name)
-
-
-def postgres_type(duckdb_type: str) -> str:
-    """Returns the PostgreSQL type that can contain every value of a DuckDB type as documents write it."""
-    decimal = _DECIMAL.fullmatch(duckdb_type)
-    if decimal is not None:
-        return f"numeric({decimal[1]},{decimal[2]})"
-    if duckdb_type.endswith("]") or duckdb_type.startswith(("STRUCT(", "MAP(", "UNION(")):
-        return "jsonb"
-    return _TYPES.get(duckdb_type, "text")
 
 
 def stored_columns(columns: Iterable[OutputColumn]) -> tuple[OutputColumn, ...]:
