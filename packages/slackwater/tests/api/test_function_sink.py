@@ -9,8 +9,9 @@ import pytest
 
 from slackwater.engine.payloads import Document, DocumentBatch, pack_items
 from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore
+from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import Emit, SinkSettings
-from slackwater.outputs.function import PROGRESS_FILE, FunctionFailedError, FunctionSink, SettledBatch
+from slackwater.outputs.function import PROGRESS_FILE, FunctionFailedError, FunctionSink
 from slackwater.outputs.sink import Sink
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.protocol import BatchHeader, StateError, UnavailableError
@@ -45,13 +46,13 @@ class Output:
         self.views = views
         self.calls: list[tuple[int, list[list[Document]]]] = []
 
-    def __call__(self, given: SettledBatch) -> None:
-        documents = [sorted(given.documents(view)) for view in range(self.views)]
-        self.calls.append((given.batch_id, documents))
+    def __call__(self, given: BatchCommits) -> None:
+        documents = [sorted(given.shown(view)) for view in range(self.views)]
+        self.calls.append((given.batch.batch_id, documents))
 
 
 def sink(
-    function: Callable[[SettledBatch], None],
+    function: Callable[[BatchCommits], None],
     store: StateStore | None = None,
     *,
     emit: Emit = Emit.LATEST,
@@ -105,7 +106,7 @@ def test_a_batch_whose_function_has_failed_is_given_to_it_again() -> None:
     """Fails when the progress is written before the function is called."""
     store, output = MemoryStore(), Output()
 
-    def fail(given: SettledBatch) -> None:
+    def fail(given: BatchCommits) -> None:
         output(given)
         raise ConnectionResetError("by peer")
 
@@ -187,8 +188,8 @@ def test_every_commit_has_its_documents() -> None:
     come: list[Document] = [(10, b"k", b"1"), (100, b"k", None)]
     given: list[list[Document]] = []
 
-    def note(found: SettledBatch) -> None:
-        given.append(list(found.documents(0)))
+    def note(found: BatchCommits) -> None:
+        given.append(list(found.shown(0)))
 
     made = sink(note, emit=Emit.TRANSACTIONS, keys_move=(True,))
     made.open()
@@ -237,7 +238,7 @@ def test_a_checkpoint_is_held_alone_from_opening_to_closing(tmp_path: Path) -> N
 
 
 def test_an_error_keeps_its_own_cause() -> None:
-    def fail(given: SettledBatch) -> Any:
+    def fail(given: BatchCommits) -> Any:
         raise ValueError("outer") from KeyError("inner")
 
     made = sink(fail)

@@ -55,11 +55,11 @@ def change(lsn: int, row_id: int, before: int | None, after: int | None) -> Docu
 def written(
     batch: DocumentBatch, settings: KafkaSinkSettings = SETTINGS
 ) -> tuple[list[Event], list[OrderRecord], BatchChanges]:
-    commits = BatchCommits(batch, Emit.TRANSACTIONS, settings.scope)
+    commits = BatchCommits(batch, Emit.TRANSACTIONS, settings.scope, (False, False))
     changes = BatchChanges(settings, batch, commits.units, NOW_MS)
     events: list[Event] = []
     for view in (0, 1):
-        for found in commits.documents(view, keys_move=False):
+        for found in commits.documents(view):
             for _, key, value in changes.events(view, found):
                 events.append((view, json.loads(key), json.loads(value or b"null")))
     return events, list(changes.order_records()), changes

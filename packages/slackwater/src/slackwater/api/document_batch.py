@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.api.commit_batch import Transaction, source_transaction
 from slackwater.api.documents import Documents, run_settings
+from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import SinkSettings
-from slackwater.outputs.function import FunctionFailedError, FunctionSink, SettledBatch
+from slackwater.outputs.function import FunctionFailedError, FunctionSink
 from slackwater.pipeline import BatchProgress, ViewOutput
 from slackwater.pipeline.batch_job import jobs_of_others
 from slackwater.pipeline.checkpoint import Checkpoint
@@ -131,9 +132,9 @@ def for_each_document_batch(
     kept = Checkpoint(revision_checkpoint(str(checkpoint), definition.revision))
     session, views = documents.session, documents.views
 
-    def call(batch: SettledBatch) -> None:
+    def call(commits: BatchCommits) -> None:
         with jobs_of_others(session.sparkContext):
-            function(_view_batch(batch, views, session))
+            function(_view_batch(commits, views, session))
 
     sink = FunctionSink(
         call,
@@ -165,14 +166,14 @@ def for_each_document_batch(
     raise error  # out here, where it gets no other error as its context
 
 
-def _view_batch(batch: SettledBatch, views: tuple[str, ...], session: SparkSession) -> ViewBatch:
+def _view_batch(commits: BatchCommits, views: tuple[str, ...], session: SparkSession) -> ViewBatch:
     def load(view: str) -> Iterator[ViewDocument]:
-        for commit_lsn, key, document in batch.documents(views.index(view)):
+        for commit_lsn, key, document in commits.shown(views.index(view)):
             yield commit_lsn, key.decode(), None if document is None else document.decode()
 
-    header = batch.header
+    header = commits.batch.header
     return ViewBatch(
-        batch_id=batch.batch_id,
+        batch_id=commits.batch.batch_id,
         source=header.source,
         timeline=header.timeline,
         from_lsn=header.from_lsn,

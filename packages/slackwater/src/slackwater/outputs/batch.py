@@ -4,7 +4,7 @@ They determine whether a batch continues what the output contains, which commits
 documents belong to each commit.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import itemgetter
@@ -135,32 +135,32 @@ def commit_units(header: BatchHeader, emit: Emit, scope: Scope = Scope.STRICT) -
 
 
 class BatchCommits:
-    """The commits of one batch, and the documents of each view in the order in which they are written."""
+    """The commits of one batch, and the documents of each view in the order in which they are written.
 
-    def __init__(self, batch: DocumentBatch, emit: Emit, scope: Scope) -> None:
-        self._batch = batch
+    Args:
+        batch: The batch.
+        emit: Which states are published.
+        scope: The scope of the pipeline.
+        keys_move: For each view, whether a document's key may move from one bucket to another. The delete
+            that is sent in that case is omitted.
+
+    Raises:
+        StateError: There are documents of a view that has no output; the error names the view.
+    """
+
+    def __init__(self, batch: DocumentBatch, emit: Emit, scope: Scope, keys_move: Sequence[bool]) -> None:
+        self.batch = batch
         self._emit = emit
         self._scope = scope
+        self._keys_move = keys_move
         self.units = commit_units(batch.header, emit, scope)
-
-    def check_views(self, outputs: int) -> None:
-        """Rejects documents of a view that has no output.
-
-        Raises:
-            StateError: There are such documents; the error names the view.
-        """
-        foreign = sorted(set(self._batch.payloads) - set(range(outputs)))
+        foreign = sorted(set(batch.payloads) - set(range(len(keys_move))))
         if foreign:
-            reason = f"documents of view {foreign[0]}, of {outputs} view(s)"
-            raise malformed_batch(self._batch.batch_id, reason)
+            reason = f"documents of view {foreign[0]}, of {len(keys_move)} view(s)"
+            raise malformed_batch(batch.batch_id, reason)
 
-    def documents(self, view: int, *, keys_move: bool) -> Iterator[CommittedDocuments]:
+    def documents(self, view: int) -> Iterator[CommittedDocuments]:
         """Yields a view's documents; those of a key are in the order of its commits.
-
-        Args:
-            view: The number of the view.
-            keys_move: Whether a document's key may move from one bucket to another. The delete that is sent
-                in that case is omitted.
 
         Raises:
             StateError: A document belongs to no commit of the batch, or cannot be read.
@@ -168,40 +168,39 @@ class BatchCommits:
         whole = self.units[0]
         is_latest, is_strict = self._emit is Emit.LATEST, self._scope is Scope.STRICT
         if is_latest and is_strict:
-            for chunk in self._chunks(view, keys_move=keys_move):
+            for chunk in self._chunks(view):
                 yield CommittedDocuments(whole, whole.commit_lsn, None, chunk)
             return
-        xids = {commit_lsn: xid for xid, commit_lsn, _ in self._batch.header.transactions}
+        xids = {commit_lsn: xid for xid, commit_lsn, _ in self.batch.header.transactions}
         by_lsn = {unit.commit_lsn: unit for unit in self.units}
-        in_order = self._in_commit_order(view, keys_move=keys_move)
-        for commit_lsn, documents in groupby(in_order, itemgetter(0)):
+        for commit_lsn, documents in groupby(self._in_commit_order(view), itemgetter(0)):
             unit = by_lsn.get(commit_lsn)
             if not is_strict:  # rows of snapshots may be shown at LSNs that no transaction has
                 unit = whole if commit_lsn > whole.previous_lsn else None
             if unit is None:
                 raise malformed_batch(
-                    self._batch.batch_id,
+                    self.batch.batch_id,
                     f"a document of commit LSN {commit_lsn}, which is not in the batch's header",
                 )
             xid = None if is_latest else xids.get(commit_lsn)
             yield CommittedDocuments(unit, commit_lsn, xid, documents)
 
-    def shown(self, view: int, *, keys_move: bool) -> Iterator[Document]:
-        """Yields a view's documents with the LSNs at which they are shown; those of a key in commit order."""
-        for committed in self.documents(view, keys_move=keys_move):
+    def shown(self, view: int) -> Iterator[Document]:
+        """Yields a view's documents with the LSNs at which they are shown; raises like :meth:`documents`."""
+        for committed in self.documents(view):
             for _, key, document in committed.documents:
                 yield committed.commit_lsn, key, document
 
-    def _in_commit_order(self, view: int, *, keys_move: bool) -> Iterable[Document]:
+    def _in_commit_order(self, view: int) -> Iterable[Document]:
         """Sorts a view's documents unless they have one commit, because they may not fit into memory."""
         if self._scope is Scope.STRICT and len(self.units) == 1:
-            return chain.from_iterable(self._chunks(view, keys_move=keys_move))
-        return in_commit_order(self._chunks(view, keys_move=keys_move))
+            return chain.from_iterable(self._chunks(view))
+        return in_commit_order(self._chunks(view))
 
-    def _chunks(self, view: int, *, keys_move: bool) -> Iterator[list[Document]]:
-        if not keys_move:
-            return self._batch.chunks(view)
-        return self._batch.settled(view, every_commit=self._emit is Emit.TRANSACTIONS)
+    def _chunks(self, view: int) -> Iterator[list[Document]]:
+        if not self._keys_move[view]:
+            return self.batch.chunks(view)
+        return self.batch.settled(view, every_commit=self._emit is Emit.TRANSACTIONS)
 
 
 def _mismatch(

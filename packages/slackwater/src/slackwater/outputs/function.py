@@ -5,20 +5,19 @@ ends before that, the function receives the batch again. Nothing fences an earli
 exclusive lock on its checkpoint.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from itertools import chain
 from typing import Final
 
-from slackwater.engine.payloads import Document, DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.store import StateStore
 from slackwater.outputs.batch import BatchCommits
-from slackwater.outputs.contract import Emit, SinkSettings
+from slackwater.outputs.contract import SinkSettings
 from slackwater.outputs.sink import Sink, Written
 from slackwater.protocol import (
-    BatchHeader,
     CommitPosition,
     MalformedRecordError,
     ProgressRecord,
@@ -30,29 +29,6 @@ from slackwater.protocol import (
 
 PROGRESS_FILE: Final = "progress.json"
 """The progress record of the newest batch whose function has returned."""
-
-
-class SettledBatch:
-    """A batch as a function receives it: a key occurs once in a view, or once in each commit that changes it.
-
-    Raises:
-        StateError: It has documents of another view.
-    """
-
-    def __init__(self, batch: DocumentBatch, emit: Emit, keys_move: Sequence[bool]) -> None:
-        self.batch_id: int = batch.batch_id
-        self.header: BatchHeader = batch.header
-        self._commits = BatchCommits(batch, emit, Scope.STRICT)
-        self._commits.check_views(len(keys_move))
-        self._keys_move = keys_move
-
-    def documents(self, view: int) -> Iterator[Document]:
-        """Returns a view's documents with the LSNs at which they are shown; those of a key in commit order.
-
-        Raises:
-            StateError: A document belongs to no commit of the batch, or cannot be read.
-        """
-        return self._commits.shown(view, keys_move=self._keys_move[view])
 
 
 class FunctionFailedError(Exception):
@@ -67,8 +43,9 @@ class FunctionSink(Sink):
     """A :class:`~slackwater.outputs.sink.Sink` that calls a function.
 
     Args:
-        function: Called with each batch. An error that it raises is raised as :class:`FunctionFailedError`,
-            and it receives the batch again.
+        function: Called with each batch, in which a key occurs once in a view, or once in each commit that
+            changes it. An error that it raises is raised as :class:`FunctionFailedError`, and it receives the
+            batch again.
         settings: The pipeline, and which states are published.
         keys_move: For each view, whether a document's key may move from one bucket to another.
         store: The store of the checkpoint, which contains the progress.
@@ -78,7 +55,7 @@ class FunctionSink(Sink):
 
     def __init__(
         self,
-        function: Callable[[SettledBatch], None],
+        function: Callable[[BatchCommits], None],
         settings: SinkSettings,
         *,
         keys_move: Sequence[bool],
@@ -127,13 +104,13 @@ class FunctionSink(Sink):
 
     def _put(self, batch: DocumentBatch, progress: ProgressRecord) -> Written:
         """Calls the function, once all documents of the batch have been read."""
-        settled = SettledBatch(batch, self._settings.emit, self._keys_move)
+        commits = BatchCommits(batch, self._settings.emit, Scope.STRICT, self._keys_move)
         written = Written()
-        for _, _, document in chain.from_iterable(map(settled.documents, range(len(self._keys_move)))):
+        for _, _, document in chain.from_iterable(map(commits.shown, range(len(self._keys_move)))):
             written.documents += 1
             written.deletes += document is None
         try:
-            self._function(settled)
+            self._function(commits)
         except Exception as error:
             raise FunctionFailedError(error) from error
         self._put_progress = progress

@@ -31,7 +31,7 @@ from slackwater.outputs.kafka.answers import (
 )
 from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
-from slackwater.outputs.kafka.transaction import BatchTransaction
+from slackwater.outputs.kafka.transaction import BatchTransaction, produce_progress
 from slackwater.outputs.sink import Failure, Sink, Waiting, Written
 from slackwater.protocol import (
     Clock,
@@ -41,7 +41,6 @@ from slackwater.protocol import (
     ProgressRecord,
     SlackwaterError,
     UnavailableError,
-    encode_progress_record,
     epoch_ms,
     nothing_visible,
     visible_progress,
@@ -198,13 +197,7 @@ class KafkaSink(Sink):
     def _write_alone(self, producer: KafkaTransactions, progress: ProgressRecord) -> None:
         """Writes a progress record in a separate transaction."""
         producer.begin()
-        producer.produce(
-            self._settings.progress_topic,
-            self._settings.pipeline.encode(),
-            encode_progress_record(progress),
-            [],
-            None,
-        )
+        produce_progress(producer, self._settings, progress)
         producer.commit()
 
     def _connected(self) -> KafkaTransactions:

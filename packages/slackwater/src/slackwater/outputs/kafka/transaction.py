@@ -1,6 +1,6 @@
 """One Kafka transaction of the sink: documents, then commit records, then progress."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count
@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from slackwater.engine.payloads import Document, DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import DeliveredOffsets, Headers, KafkaTransactions
 from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit
@@ -84,7 +84,8 @@ class BatchTransaction:
         self._reached = reached
         self._topics_after = topics_after
         self._limits = limits or {}
-        self._commits = BatchCommits(batch, settings.emit, settings.scope)
+        keys_move = [output.keys_move and output.table is None for output in settings.outputs]
+        self._commits = BatchCommits(batch, settings.emit, settings.scope, keys_move)
         self._units = self._commits.units
         self._offsets: Mapping[int, dict[str, DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
         """By commit record and output topic."""
@@ -93,6 +94,7 @@ class BatchTransaction:
         }
         self._changes = BatchChanges(settings, batch, self._units if settings.prefix else (), now_ms)
         self._ids: dict[tuple[int, int], Iterator[bytes]] = {}
+        """By view and commit record, the ids of the next documents."""
         self._written = Written()
         self._handed_over = 0
         """The number of records whose delivery report is expected."""
@@ -109,23 +111,15 @@ class BatchTransaction:
             OvertakenError: Another run has taken over.
             StateError: A document belongs to no transaction of the batch, or to no view.
         """
-        self._commits.check_views(len(self._settings.outputs))
         self._producer.begin()
         self._reached(SinkStep.BEGUN)
         try:
-            for view, output in enumerate(self._settings.outputs):
-                keys_move = output.keys_move and output.table is None
-                for found in self._commits.documents(view, keys_move=keys_move):
-                    offsets = self._offsets[found.unit.commit_lsn].setdefault(output.name, DeliveredOffsets())
-                    headers = self._headers(found.commit_lsn, found.xid)
-                    ids = None
-                    if output.cloudevents:
-                        headers += event_attributes(self._settings.pipeline, output, found)
-                        ids = self._event_ids(view, found.unit)
-                    self._produce_documents(output, offsets, headers, self._records(view, found), ids)
+            for view in range(len(self._settings.outputs)):
+                for found in self._commits.documents(view):
+                    self._produce_documents(view, found)
             self._produce_order()
             self._reached(SinkStep.PRODUCED)
-            self._producer.flush(self._has_failed)
+            self._producer.flush(lambda: self._first_error() is not None)
         except UnfitValueError as error:
             hint = "correct the row, or cast the column to text in the view (a new revision)"
             raise OutputRefusedError(self._settings.pipeline, "a document", str(error), hint) from error
@@ -141,38 +135,25 @@ class BatchTransaction:
         for unit in self._units:
             self._produce_commit_record(unit)
         self._reached(SinkStep.COMMIT_RECORDS)
-        self._produce_progress(progress)
+        produce_progress(self._producer, self._settings, progress)
         return self._written, progress
 
     def commit(self) -> None:
         """Makes the batch visible at once; raises like :meth:`produce`, but the outcome is then unknown."""
         self._producer.commit()
 
-    def _records(self, view: int, found: CommittedDocuments) -> Iterable[Document]:
-        """Returns a view's documents of a commit in the form in which they are written."""
-        table = self._settings.outputs[view].table
-        return found.documents if table is None else self._changes.events(view, found)
-
-    def _event_ids(self, view: int, unit: CommitUnit) -> Iterator[bytes]:
-        """Returns the ids of a view's documents in a commit record, beginning with the next one."""
-        place = view, unit.commit_lsn
-        if place not in self._ids:
-            self._ids[place] = event_ids(self._batch.header, unit)
-        return self._ids[place]
-
-    def _produce_documents(
-        self,
-        output: OutputTopic,
-        offsets: DeliveredOffsets,
-        headers: Headers,
-        documents: Iterable[Document],
-        ids: Iterator[bytes] | None,
-    ) -> None:
+    def _produce_documents(self, view: int, found: CommittedDocuments) -> None:
+        """Passes on a view's documents of a commit, in the form in which they are written."""
+        output, unit = self._settings.outputs[view], found.unit
+        topic, begin, written = output.name, output.begin, self._written
+        report = self._offsets[unit.commit_lsn].setdefault(topic, DeliveredOffsets()).report
+        headers, ids = self._headers(found.commit_lsn, found.xid), None
+        if output.cloudevents:
+            headers += event_attributes(self._settings.pipeline, output, found)
+            ids = self._ids.setdefault((view, unit.commit_lsn), event_ids(self._batch.header, unit))
         produce, serve = self._producer.produce, self._producer.serve
-        topic, report = output.name, offsets.report
-        written = self._written
-        begin = output.begin
-        for _, bare_key, document in documents:
+        events = found.documents if output.table is None else self._changes.events(view, found)
+        for _, bare_key, document in events:
             key = begin.key + bare_key
             if document is not None and begin.value:
                 document = begin.value + document
@@ -206,9 +187,6 @@ class BatchTransaction:
 
     def _first_error(self) -> KafkaError | None:
         return next((each.first_error for each in self._reports() if each.first_error is not None), None)
-
-    def _has_failed(self) -> bool:
-        return self._first_error() is not None
 
     def _check_refused(self) -> None:
         """Raises if a document failed for a permanent reason."""
@@ -306,15 +284,6 @@ class BatchTransaction:
         for output in self._settings.outputs:
             self._producer.produce(output.commits, None, value, headers, None)
 
-    def _produce_progress(self, progress: ProgressRecord) -> None:
-        self._producer.produce(
-            self._settings.progress_topic,
-            self._settings.pipeline.encode(),
-            encode_progress_record(progress),
-            [],
-            None,
-        )
-
     def _headers(self, commit_lsn: int, xid: int | None) -> Headers:
         headers: Headers = [
             (HEADER_COMMIT_LSN, str(commit_lsn).encode()),
@@ -323,6 +292,14 @@ class BatchTransaction:
         if xid is not None:
             headers.append((HEADER_XID, str(xid).encode()))
         return headers
+
+
+def produce_progress(
+    producer: KafkaTransactions, settings: KafkaSinkSettings, progress: ProgressRecord
+) -> None:
+    """Passes on a progress record."""
+    value = encode_progress_record(progress)
+    producer.produce(settings.progress_topic, settings.pipeline.encode(), value, [], None)
 
 
 def event_attributes(

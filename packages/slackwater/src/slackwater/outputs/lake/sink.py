@@ -292,15 +292,15 @@ class LakeSink(Sink):
     def _produce(self, batch: DocumentBatch, written: Written) -> dict[str, int]:
         """Commits a snapshot to each table that the batch changes; returns the snapshots of all tables."""
         settings, snapshots = self._settings, dict(self._snapshots)
-        commits = BatchCommits(batch, settings.emit, settings.scope)
-        commits.check_views(len(settings.outputs))
+        keys_move = [output.keys_move for output in settings.outputs]
+        commits = BatchCommits(batch, settings.emit, settings.scope, keys_move)
         properties = self._properties(batch.batch_id, batch.header)
         is_due = (batch.batch_id + 1) % settings.lake.maintain_every == 0
         has_begun = False
         for number, (output, table) in enumerate(zip(settings.outputs, self._tables, strict=True)):
             if not batch.payloads.get(number):
                 continue
-            changes = self._readers[number].read(commits.shown(number, keys_move=output.keys_move))
+            changes = self._readers[number].read(commits.shown(number))
             written.documents += changes.documents
             written.deletes += changes.deletes
             if output.key:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from slackwater.engine.payloads import Document, DocumentBatch
+from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
 from slackwater.outputs.postgres import ledger
@@ -231,12 +231,12 @@ class PostgresSink(Sink):
 
     def _produce(self, database: Database, batch: DocumentBatch) -> Written:
         settings, written = self._settings, Written()
-        commits = BatchCommits(batch, settings.emit, settings.scope)
-        commits.check_views(len(settings.outputs))
+        keys_move = [output.keys_move for output in settings.outputs]
+        commits = BatchCommits(batch, settings.emit, settings.scope, keys_move)
         touched = [number for number in range(len(self._writers)) if batch.payloads.get(number)]
         for number in touched:
             with self._explained(database, number, commits):
-                documents, deletes = self._writers[number].copy(database, self._shown(commits, number))
+                documents, deletes = self._writers[number].copy(database, commits.shown(number))
             written.documents += documents
             written.deletes += deletes
         self._probe(SinkStep.PRODUCED, batch.batch_id)
@@ -247,9 +247,6 @@ class PostgresSink(Sink):
         self._probe(SinkStep.FLUSHED, batch.batch_id)
         return written
 
-    def _shown(self, commits: BatchCommits, number: int) -> Iterator[Document]:
-        return commits.shown(number, keys_move=self._settings.outputs[number].keys_move)
-
     @contextmanager
     def _explained(self, database: Database, number: int, commits: BatchCommits) -> Iterator[None]:
         """Names view and document in errors that are not transient; the transaction has then ended."""
@@ -259,7 +256,7 @@ class PostgresSink(Sink):
             if passes(error):
                 raise
             writer = self._writers[number]
-            raise writer.refused(database, error, lambda: self._shown(commits, number)) from error
+            raise writer.refused(database, error, lambda: commits.shown(number)) from error
 
     def _check_tables(self, database: Database) -> None:
         """Refuses tables that were replaced since the start; they stay locked, so this cannot change.
