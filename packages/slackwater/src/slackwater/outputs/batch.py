@@ -33,11 +33,7 @@ def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | 
 
 
 def starting_over(pipeline: str) -> str:
-    """Returns what to type if the checkpoint of a pipeline is lost; a sentence of a hint.
-
-    Args:
-        pipeline: Its name with the revision.
-    """
+    """Returns what to type if the checkpoint of a pipeline, given with its revision, is lost; a hint."""
     name, _, revision = pipeline.rpartition(".v")
     name, following = (name, int(revision) + 1) if name and revision.isdecimal() else (pipeline, 2)
     return (

@@ -72,15 +72,7 @@ class Waiting:
 
 
 def retry_for(what: str, place: str, patience: timedelta, waiting: Waiting, clock: Clock) -> Retry:
-    """Returns how attempts at one thing are repeated; their time begins now.
-
-    Args:
-        what: What is attempted.
-        place: The name of the server.
-        patience: The time after which there is no further attempt.
-        waiting: How to wait; raises when the run is to stop.
-        clock: The time.
-    """
+    """Returns how attempts at something on a server are repeated; their time begins now."""
     step = f"waiting for {place}: {what}"
     until = clock.now() + patience
 

@@ -68,14 +68,8 @@ class Answer:
 def first_reached(low: int, end: int, record_from: RecordFrom, reached: Reached) -> PlacedCommit | None:
     """Finds the first record of a commit topic for which a condition holds, by bisection of the offsets.
 
-    Reads a logarithmic number of records if the condition can be decided for all of them; records for which
-    it cannot are skipped one by one.
-
-    Args:
-        low: The first offset.
-        end: The offset after the last one.
-        record_from: Reads records.
-        reached: The condition.
+    Reads a logarithmic number of records, from `low` to below `end`, if the condition can be decided for all
+    of them; records for which it cannot are skipped one by one.
     """
     best = None
     while low < end:

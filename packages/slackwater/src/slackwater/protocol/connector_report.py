@@ -24,19 +24,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        subject: What was checked, e.g. ``brokers`` or ``table public.invoice``.
-        verdict: What the finding means for a run.
-        text: What was found.
-        hint: What to do; empty if there is nothing to do.
-    """
+    """The result of one check."""
 
     subject: str
+    """What was checked, e.g. ``brokers`` or ``table public.invoice``."""
     verdict: Verdict
     text: str
     hint: str = ""
+    """What to do; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +108,8 @@ class ConnectorReport:
             self.state,
             self.tasks,
             bool(self.database_error),
-            _condition(self.slot),
+            self.slot and (self.slot.exists, self.slot.is_active, self.slot.wal_status),
         )
-
-
-def _condition(slot: SlotReport | None) -> tuple[object, ...]:
-    return () if slot is None else (slot.exists, slot.is_active, slot.wal_status)
 
 
 class FrontierState(StrEnum):

@@ -93,13 +93,9 @@ class TransactionSpan:
 def sidecar_spans(
     transaction: TracedTransaction, commit_ms: int, ends_ms: Iterable[int]
 ) -> Iterator[TransactionSpan]:
-    """Yields the spans up to the cut, below one of the whole transaction.
+    """Yields the spans from the commit up to the cut, below one of the whole transaction.
 
-    Args:
-        transaction: Whose.
-        commit_ms: The time of its commit.
-        ends_ms: The end of each of :data:`SIDECAR_STEPS`. Clocks differ: what ends before it begins takes no
-            time.
+    Given are the ends of :data:`SIDECAR_STEPS`. Clocks differ: what ends before it begins takes no time.
     """
     return _spans(transaction, _ROOT, SIDECAR_STEPS, commit_ms, ends_ms)
 
@@ -107,13 +103,9 @@ def sidecar_spans(
 def pipeline_spans(
     transaction: TracedTransaction, pipeline: str, cut_ms: int, ends_ms: Iterable[int]
 ) -> Iterator[TransactionSpan]:
-    """Yields the spans from the cut on, below one of the pipeline.
+    """Yields the spans from the writing of the cut on, below one of the pipeline.
 
-    Args:
-        transaction: Whose.
-        pipeline: Its name.
-        cut_ms: When the cut was written.
-        ends_ms: The end of each of :data:`PIPELINE_STEPS`, in milliseconds since the epoch.
+    Given are the ends of :data:`PIPELINE_STEPS`, in milliseconds since the epoch.
     """
     name = f"pipeline {pipeline}"
     return _spans(transaction, name, PIPELINE_STEPS, cut_ms, ends_ms, pipeline, _ROOT)

@@ -109,8 +109,7 @@ def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float]
     Args:
         settings: Contains the time-out.
         what: The name of the request, for the error.
-        ask: Called with the seconds that each of its requests may take; raises ``KafkaException`` or
-            ``TimeoutError``.
+        ask: Called with the seconds that each of its requests may take; may raise ``TimeoutError``.
     """
     retry = KafkaRetry(
         what, settings.request_timeout.total_seconds(), also=ABSENT_CODES, pause=settings.pause
@@ -122,11 +121,8 @@ def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float]
 def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
     """Returns the newest committed progress record, also of a run that has made nothing visible yet.
 
-    The result is final only if it is read after ``init_transactions()``.
-
-    Args:
-        settings: The settings of the sink.
-        may_be_absent: Whether an unknown topic means that there is no progress; otherwise it is waited for.
+    The result is final only if it is read after ``init_transactions()``. An unknown topic is waited for,
+    unless it may be absent: then there is no progress.
 
     Raises:
         UnavailableError: The broker does not answer.

@@ -53,19 +53,12 @@ DuckDB have a larger range than those of RFC 3339, including infinity."""
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """The form of an output's values and keys. Plain data, which is sent to the workers.
-
-    Attributes:
-        view: The name of the view.
-        columns: The columns of its documents.
-        key: The columns of its keys; columns that are not selected have no type.
-        value: The format of values.
-        keys: The format of keys.
-    """
+    """The form of an output's values and keys. Plain data, which is sent to the workers."""
 
     view: str
     columns: tuple[OutputColumn, ...]
     key: tuple[OutputColumn, ...]
+    """The columns of its keys; columns that are not selected have no type."""
     value: Format
     keys: KeyFormat
 

@@ -60,7 +60,7 @@ class BatchTransaction:
     Args:
         settings: The settings of the sink.
         producer: An open producer without a transaction.
-        batch: The batch.
+        batch: What is written.
         reached: Called with each step.
         topics_after: Called when all documents are acknowledged; returns the state of the topics for the
             progress record. An error that it raises ends the transaction.

@@ -117,7 +117,7 @@ class LakeTable(Protocol):
         Args:
             changes: Rows with the table's columns and ``DELETED``, which marks rows that are only removed.
             key: The names of at least one column; each key occurs once in the changes.
-            properties: Properties to store in the snapshot.
+            properties: What is stored in the snapshot.
         """
 
     def roll_back(self, snapshot_id: int, properties: Properties) -> int:
@@ -155,7 +155,7 @@ class LakeTable(Protocol):
             kept: Snapshots that stay readable, whatever their age, like the newest one and all after it.
             before: The time.
             now: The current time.
-            properties: Properties to store, if the removal makes a commit.
+            properties: What is stored if the removal makes a commit.
         """
 
 

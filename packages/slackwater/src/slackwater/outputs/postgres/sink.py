@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -276,33 +276,24 @@ class PostgresSink(Sink):
                 )
 
 
+@dataclass(slots=True)
 class Watchdog:
     """Ends connections to a server that hangs: watches one at a time, in a separate thread.
 
     If a process is stopped, or waits for a disk forever, its machine still acknowledges what it is sent. No
     TCP time-out therefore occurs, and the server's own ``statement_timeout`` hangs with it. But such a server
     does not answer a new connection either, while a server that is only slow does.
-
-    Args:
-        patience: How long an answer may take before the server is checked.
-        is_alive: Checks the server of a connection; blocks for a limited time.
-        is_over: Returns True when the run is to stop; the server is then checked immediately.
-        clock: The time.
     """
 
-    def __init__(
-        self,
-        patience: timedelta,
-        is_alive: Callable[[Database], bool],
-        is_over: Callable[[], bool],
-        clock: Clock,
-    ) -> None:
-        self._patience = patience.total_seconds()
-        self._is_alive = is_alive
-        self._is_over = is_over
-        self._clock = clock
-        self._watched: tuple[Database, float] | None = None
-        self._end: threading.Event | None = None
+    patience: timedelta
+    """How long an answer may take before the server is checked."""
+    is_alive: Callable[[Database], bool]
+    """Checks the server of a connection; blocks for a limited time."""
+    is_over: Callable[[], bool]
+    """Returns True when the run is to stop; the server is then checked immediately."""
+    clock: Clock
+    _watched: tuple[Database, float] | None = None
+    _end: threading.Event | None = None
 
     @contextmanager
     def watching(self, database: Database) -> Iterator[None]:
@@ -312,7 +303,7 @@ class Watchdog:
             threading.Thread(
                 target=self._watch, args=(self._end,), name="postgres-watchdog", daemon=True
             ).start()
-        self._watched = database, self._clock.monotonic()
+        self._watched = database, self.clock.monotonic()
         try:
             yield
         finally:
@@ -327,15 +318,15 @@ class Watchdog:
     def _watch(self, end: threading.Event) -> None:
         asked_at = 0.0
         while not end.wait(_LOOK_SECONDS):
-            watched, now = self._watched, self._clock.monotonic()
+            watched, now = self._watched, self.clock.monotonic()
             if watched is None:
                 continue
             database, since = watched
             waited = now - max(since, asked_at)
-            if waited < (_LOOK_SECONDS if self._is_over() else self._patience):
+            if waited < (_LOOK_SECONDS if self.is_over() else self.patience.total_seconds()):
                 continue
             asked_at = now
-            if self._is_alive(database):
+            if self.is_alive(database):
                 _log.info(
                     "PostgreSQL has been working on one statement, or waiting for a lock, for %.0f s",
                     now - since,
