@@ -5,15 +5,16 @@ The exit code is 1 if something is known about a package that is not ignored for
 """
 
 import argparse
-import datetime
 import json
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from slackwater.protocol import SystemClock
 
@@ -33,21 +34,17 @@ class AuditError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Advisory:
-    """What is known about a package.
-
-    Attributes:
-        package: Its name.
-        version: The one that a lock file installs.
-        names: Of the advisory; the first one is the database's own.
-        text: What it says, in one line.
-        fixed: Versions that are not affected; empty if there are none.
-    """
+    """What is known about a package."""
 
     package: str
     version: str
+    """The one that a lock file installs."""
     names: tuple[str, ...]
+    """The first one is the database's own."""
     text: str
+    """One line."""
     fixed: tuple[str, ...]
+    """Versions that are not affected."""
 
     def __str__(self) -> str:
         name = " = ".join(self.names)
@@ -61,8 +58,8 @@ class Ignored:
 
     id: str
     package: str
-    reason: str
-    until: datetime.date
+    reason: Annotated[str, msgspec.Meta(min_length=1)]
+    until: date
 
     def is_about(self, advisory: Advisory) -> bool:
         """Tells whether it is this advisory, by any of its names."""
@@ -96,14 +93,8 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def judge(advisories: Sequence[Advisory], ignored: Sequence[Ignored], today: datetime.date) -> Iterator[str]:
-    """Yields what is wrong, and what to do about it.
-
-    Args:
-        advisories: What the database knows.
-        ignored: What does not concern us.
-        today: Decides which reasons have expired.
-    """
+def judge(advisories: Sequence[Advisory], ignored: Sequence[Ignored], today: date) -> Iterator[str]:
+    """Yields what is wrong, and what to do about it; reasons expire."""
     for advisory in advisories:
         entry = next((each for each in ignored if each.is_about(advisory)), None)
         if entry is None:
@@ -124,18 +115,11 @@ def read_ignored(path: Path) -> list[Ignored]:
     Raises:
         AuditError: An entry is incomplete.
     """
-    found = []
-    for entry in tomllib.loads(path.read_text()).get("ignored", []):
-        try:
-            each = Ignored(**entry)
-        except TypeError as error:
-            msg = f"{path}: each entry has an id, a package, a reason and a date: {error}"
-            raise AuditError(msg) from error
-        if not each.reason or type(each.until) is not datetime.date:
-            msg = f"{path}: {each.id} needs a reason, and a date such as 2027-03-31 as `until`"
-            raise AuditError(msg)
-        found.append(each)
-    return found
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=dict[str, list[Ignored]]).get("ignored", [])
+    except msgspec.ValidationError as error:
+        needs = "an id, a package, a reason, and a date such as 2027-03-31 as `until`"
+        raise AuditError(f"{path}: each entry needs {needs}: {error}") from error
 
 
 def ask_database(locks: Sequence[Path], database: str | None) -> tuple[int, list[Advisory]]:
@@ -161,16 +145,13 @@ def ask_database(locks: Sequence[Path], database: str | None) -> tuple[int, list
         # pip-audit lets the errors of its HTTP library through; only some of them it puts into words.
         if "requests.exceptions." in done.stderr or "may be blocking this service" in done.stderr:
             raise UnreachableDatabaseError(last.partition(":")[0].rpartition(".")[2] or last) from None
-        msg = f"pip-audit says: {last}"
-        raise AuditError(msg) from None
+        raise AuditError(f"pip-audit says: {last}") from None
     packages = found["dependencies"]
     for package in packages:
         if "skip_reason" in package:
-            msg = f"{package['name']} was not examined: {package['skip_reason']}"
-            raise AuditError(msg)
+            raise AuditError(f"{package['name']} was not examined: {package['skip_reason']}")
     if not packages:
-        msg = f"no package is named in {', '.join(map(str, locks))}"
-        raise AuditError(msg)
+        raise AuditError(f"no package is named in {', '.join(map(str, locks))}")
     advisories = [
         Advisory(
             package["name"],

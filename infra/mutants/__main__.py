@@ -1,6 +1,5 @@
 """``python -m infra.mutants``: plants one fault at a time and looks whether the tests notice."""
 
-import argparse
 import json
 import os
 import subprocess
@@ -9,7 +8,10 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import click
 
 from infra.mutants import trial
 from infra.mutants.catalog import REVIEWED, Mechanism, Mutant, drawn, reviewed
@@ -43,10 +45,27 @@ result holds for a mutant as long as the module that it changes stays as it is
 """
 
 
-def main() -> int:
-    """Runs the command; returns the exit code."""
-    options = _options()
-    names = options.mechanism or _mechanisms()
+_MECHANISMS = sorted(path.stem for path in REVIEWED.glob("*.toml"))
+
+
+@click.command(help=_DESCRIPTION)
+@click.argument("mechanism", nargs=-1, type=click.Choice(_MECHANISMS), metavar="[MECHANISM]...")
+@click.option("--drawn", default=0, metavar="N", help="Draw N mutants of each mechanism instead.")
+@click.option("--seed", default=0, metavar="N", help="The seed of the draw.")
+@click.option("--only", default="", metavar="TEXT", help="Only mutants whose name contains a text.")
+@click.option("--here", is_flag=True, help="Use the files as they are, not HEAD; repeat what is known.")
+@click.option("--limit", default=trial.NO_LIMIT, metavar="SECONDS", help="Leave out slower tests.")
+@click.option("--quick", is_flag=True, help="Run neither the simulator nor the differential tests.")
+@click.option("--plain", is_flag=True, help="Leave out property tests, which are slow.")
+@click.option("--page", is_flag=True, help="Only write docs/faults.md from the results.")
+def main(**given: Any) -> None:
+    """Runs the command."""
+    sys.exit(_run_all(SimpleNamespace(**given)))
+
+
+def _run_all(options: SimpleNamespace) -> int:
+    """Does what the options say; returns the exit code."""
+    names = options.mechanism or _MECHANISMS
     commit = _git("rev-parse", "--short", "HEAD")
     if options.page:
         mechanisms = [reviewed(_ROOT, name) for name in names]
@@ -62,9 +81,9 @@ def main() -> int:
                 sys.stdout.write(f"DRIFTED {name}: {problem}\n")
             open_ends += len(mechanism.drifted)
             mechanism.then = "" if options.quick else mechanism.then
-            chosen = (
-                drawn(root, mechanism, options.drawn, options.seed) if options.drawn else mechanism.mutants
-            )
+            chosen = mechanism.mutants
+            if options.drawn:
+                chosen = drawn(root, mechanism, options.drawn, options.seed)
             known = set() if options.here else _known(_read(), name)
             chosen = [m for m in chosen if options.only in m.name and m.digest not in known]
             stamp = {"commit": commit, "kind": "drawn" if options.drawn else "reviewed"}
@@ -73,40 +92,6 @@ def main() -> int:
             results = Path(os.devnull) if options.here else _RESULTS
             open_ends += _run(root, mechanism, chosen, stamp, results, options)
     return 1 if open_ends else 0
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m infra.mutants",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "mechanism", nargs="*", help="names of files in infra/mutants/reviewed (default: all)"
-    )
-    parser.add_argument(
-        "--drawn", type=int, default=0, metavar="N", help="draw N mutants of each mechanism instead"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw")
-    parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name contains a text")
-    parser.add_argument(
-        "--here", action="store_true", help="the files as they are, not HEAD; repeats what is known"
-    )
-    parser.add_argument(
-        "--limit", type=float, default=trial.NO_LIMIT, metavar="SECONDS", help="leave out slower tests"
-    )
-    parser.add_argument("--quick", action="store_true", help="neither simulator nor differential")
-    parser.add_argument("--plain", action="store_true", help="leave out property tests, which are slow")
-    parser.add_argument("--page", action="store_true", help="write docs/faults.md from the results and end")
-    options = parser.parse_args()
-    for name in options.mechanism:
-        if name not in _mechanisms():
-            parser.error(f"there is no mechanism {name!r}; there are {', '.join(_mechanisms())}")
-    return options
-
-
-def _mechanisms() -> list[str]:
-    return sorted(path.stem for path in REVIEWED.glob("*.toml"))
 
 
 def _known(results: list[dict[str, Any]], mechanism: str) -> set[str]:
@@ -120,7 +105,7 @@ def _run(
     chosen: list[Mutant],
     stamp: dict[str, str],
     results: Path,
-    options: argparse.Namespace,
+    options: SimpleNamespace,
 ) -> int:
     """Judges mutants one after the other; returns how many survive."""
     if not chosen:
@@ -178,7 +163,11 @@ def _section(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any
     """The section, of the newest result of each mutant."""
     all_of_them = {(r["mechanism"], r["digest"]): r for r in results}
     newest = {key: r for key, r in all_of_them.items() if r["caught_by"] or r["judged_by"] == "all"}
-    rows, notes = [], []
+    rows = [
+        "| mechanism | reviewed | by tests | by simulation | by nothing | not judged at this commit |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    notes = []
     for mechanism in mechanisms:
         outcomes = [(m, newest.get((mechanism.name, m.digest))) for m in mechanism.mutants]
         known = [(m, r) for m, r in outcomes if r is not None]
@@ -191,13 +180,8 @@ def _section(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any
         )
         notes += [f"- {mechanism.title}: does not fit the code: {text}" for text in mechanism.drifted]
         notes += [f"- {mechanism.title}: nothing noticed: {m.name}" for m in left]
-    table = [
-        "| mechanism | reviewed | by tests | by simulation | by nothing | not judged at this commit |",
-        "|---|---:|---:|---:|---:|---:|",
-        *rows,
-    ]
-    return "\n".join([_HEAD, *table, "", *notes]).rstrip() + "\n"
+    return "\n".join([_HEAD, *rows, "", *notes]).rstrip() + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from infra.mutants.operators import changes
-from infra.mutants.patterns import PatternError, changed
+from infra.mutants.patterns import PatternError, changed, spliced
 
 REVIEWED = Path(__file__).parent / "reviewed"
 
@@ -107,14 +107,8 @@ def drawn(root: Path, mechanism: Mechanism, count: int, seed: int) -> list[Mutan
 
 def _generated(root: Path, file: str) -> Iterator[Mutant]:
     text = (root / file).read_text()
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line.encode()))
-    data = text.encode()
     for node, what, new in changes(ast.parse(text)):
-        begin = starts[node.lineno - 1] + node.col_offset
-        end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-        source = (data[:begin] + new.encode() + data[end:]).decode()
+        source = spliced(text, node, new)
         try:
             ast.parse(source)
         except SyntaxError:

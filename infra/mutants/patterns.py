@@ -48,7 +48,7 @@ def changed(text: str, function: str, change: str) -> tuple[str, Span]:
         raise PatternError(f"{function}: {change!r} fits {len(found)} places")
     node, new = found[number - 1]
     end = node.end_lineno or node.lineno
-    return _spliced(text, node, new), (node.lineno, end)
+    return spliced(text, node, new), (node.lineno, end)
 
 
 @lru_cache(maxsize=64)
@@ -83,14 +83,6 @@ def _replacements(scope: ast.AST, change: str) -> Iterator[Replacement]:
         yield from ((node, f"({new})") for node in _fitting(scope, old, ast.expr))
     else:
         yield from ((node, new) for node in _fitting(scope, old, ast.stmt))
-
-
-def _dropped(scope: ast.AST, pattern: str) -> Iterator[Replacement]:
-    return ((node, "pass") for node in _fitting(scope, pattern, ast.stmt))
-
-
-def _negated(scope: ast.AST, pattern: str) -> Iterator[Replacement]:
-    return ((node, f"(not ({ast.unparse(node)}))") for node in _fitting(scope, pattern, ast.expr))
 
 
 def _later(scope: ast.AST, pattern: str) -> Iterator[Replacement]:
@@ -129,9 +121,7 @@ def _shorter(node: ast.expr | ast.stmt, part: ast.AST) -> Iterator[Replacement]:
         for index, value in enumerate(values):
             if _fits(part, value.value if isinstance(value, ast.keyword) else value):
                 rest = [*values[:index], *values[index + 1 :]]
-                if isinstance(node, ast.BoolOp) and len(rest) == 1:
-                    yield node, f"({ast.unparse(rest[0])})"
-                elif isinstance(node, ast.expr):
+                if isinstance(node, ast.expr):
                     setattr(owner, field, rest)
                     new = ast.unparse(node)
                     setattr(owner, field, values)
@@ -180,15 +170,10 @@ def _fits(pattern: object, node: object) -> bool:
     if _is_any(pattern):
         return isinstance(node, ast.expr)
     if isinstance(pattern, list):
-        if len(pattern) == 1 and _is_any(
-            pattern[0].value if isinstance(pattern[0], ast.Expr) else pattern[0]
-        ):
+        alone = pattern[0] if len(pattern) == 1 else None
+        if _is_any(alone.value if isinstance(alone, ast.Expr) else alone):
             return True
-        return (
-            isinstance(node, list)
-            and len(pattern) == len(node)
-            and all(_fits(p, n) for p, n in zip(pattern, node, strict=True))
-        )
+        return isinstance(node, list) and len(pattern) == len(node) and all(map(_fits, pattern, node))
     if not isinstance(pattern, ast.AST):
         return pattern == node
     if type(pattern) is not type(node):
@@ -205,7 +190,8 @@ def _is_any(pattern: object) -> bool:
     return isinstance(pattern, ast.Constant) and pattern.value is ...
 
 
-def _spliced(text: str, node: ast.expr | ast.stmt, new: str) -> str:
+def spliced(text: str, node: ast.expr | ast.stmt, new: str) -> str:
+    """Returns a module's text with another text in place of a node."""
     lines = text.splitlines(keepends=True)
     start = sum(len(line.encode()) for line in lines[: node.lineno - 1]) + node.col_offset
     end_line = node.end_lineno or node.lineno
@@ -215,8 +201,10 @@ def _spliced(text: str, node: ast.expr | ast.stmt, new: str) -> str:
 
 
 _FORMS: dict[str, Callable[[ast.AST, str], Iterator[Replacement]]] = {
-    "drop": _dropped,
-    "not": _negated,
+    "drop": lambda scope, old: ((node, "pass") for node in _fitting(scope, old, ast.stmt)),
+    "not": lambda scope, old: (
+        (node, f"(not ({ast.unparse(node)}))") for node in _fitting(scope, old, ast.expr)
+    ),
     "later": _later,
     "without": _without,
 }

@@ -17,7 +17,7 @@ import threading
 import time
 import types
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -94,9 +94,10 @@ def look(root: Path, mechanism: Mechanism, logs: Path, limit: float, *, has_prop
     """
     report, log = logs / f"{mechanism.name}.json", logs / "baseline.log"
     known = json.loads(report.read_text())["seconds"] if report.exists() else {}
+    slow = {test for test, seconds in known.items() if seconds > limit}
     plugins = [
         _Recorder({str((root / f).resolve()): f for f in mechanism.files}, report),
-        _Exclusion({test for test, seconds in known.items() if seconds > limit}, has_properties),
+        _Selection(lambda test: test.nodeid not in slow and (has_properties or not _is_property(test))),
     ]
     if _in_child(lambda: _pytest(mechanism.tests, plugins, mechanism.lane), root, None, log, 3600) != 0:
         raise BaselineError(f"the tests of {mechanism.name} fail without a mutant: {log}")
@@ -140,8 +141,13 @@ def _file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
+def _is_property(test: Any) -> bool:
+    return test.get_closest_marker("hypothesis") is not None
+
+
 def _run_selected(order: dict[str, int], lane: str) -> int:
-    code = _pytest(sorted({_file_of(test) for test in order}), [_Selection(order)], lane)
+    chosen = _Selection(lambda test: test.nodeid in order, order)
+    code = _pytest(sorted({_file_of(test) for test in order}), [chosen], lane)
     return 0 if code == _NOTHING_RUN else code
 
 
@@ -247,28 +253,14 @@ def _function_at(text: str, lines: tuple[int, int]) -> int | None:
 
 
 class _Selection:
-    """A pytest plugin: runs the given tests in the given order."""
+    """A pytest plugin: runs the tests that are chosen, and in their order if they have one."""
 
-    def __init__(self, order: dict[str, int]) -> None:
+    def __init__(self, is_chosen: Callable[[Any], bool], order: Mapping[str, int] = {}) -> None:
+        self._is_chosen = is_chosen
         self._order = order
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        known = [item for item in items if item.nodeid in self._order]
-        items[:] = sorted(known, key=lambda item: self._order[item.nodeid])
-
-
-class _Exclusion:
-    """A pytest plugin: leaves tests out."""
-
-    def __init__(self, excluded: set[str], has_properties: bool) -> None:
-        self._excluded = excluded
-        self._has_properties = has_properties
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid not in self._excluded and self._takes(item)]
-
-    def _takes(self, item: Any) -> bool:
-        return self._has_properties or item.get_closest_marker("hypothesis") is None
+        items[:] = sorted(filter(self._is_chosen, items), key=lambda item: self._order.get(item.nodeid, 0))
 
 
 class _Recorder:

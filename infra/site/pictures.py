@@ -47,6 +47,11 @@ class Picture:
             f"{escape(text)}</text>"
         )
 
+    def caption(self, y: int, *lines: str) -> None:
+        """Lines of text below a picture, the first at a height."""
+        for number, line in enumerate(lines):
+            self.text((24, y + 20 * number), line)
+
     def line(self, points: Iterable[Point], *, colour: str = INK, width: float = 1.2, dash: str = "") -> None:
         """A line through points."""
         path = " ".join(f"{x},{y}" for x, y in points)
@@ -56,16 +61,11 @@ class Picture:
         )
 
     def arrow(self, start: Point, end: Point) -> None:
-        """A horizontal or vertical line with a head."""
-        (x1, y1), (x2, y2) = start, end
+        """A line to the right or downwards, with a head."""
+        (x, y), is_horizontal = end, start[1] == end[1]
         self.line([start, end])
-        if y1 == y2:
-            step = 6 if x2 > x1 else -6
-            head = [(x2, y2), (x2 - step, y2 - 4), (x2 - step, y2 + 4)]
-        else:
-            step = 6 if y2 > y1 else -6
-            head = [(x2, y2), (x2 - 4, y2 - step), (x2 + 4, y2 - step)]
-        path = " ".join(f"{x},{y}" for x, y in head)
+        back = [(x - 6, y - 4), (x - 6, y + 4)] if is_horizontal else [(x - 4, y - 6), (x + 4, y - 6)]
+        path = " ".join(f"{x},{y}" for x, y in [end, *back])
         self._parts.append(f'<polygon points="{path}" fill="{INK}"/>')
 
     def svg(self) -> str:
@@ -127,17 +127,11 @@ def torn() -> str:
     read = [(606, 44), (606, 84), (514, 84), (514, 124), (508, 124), (508, 164), (414, 164), (414, 206)]
     picture.line(read, colour=CUT, width=2, dash="5 3")
     picture.text((620, 70), "read so far", bold=True)
-    for y, text in (
-        (
-            290,
-            "A consumer that has read what lies left of the dashed line shows order 1 as T2 left it, but",
-        ),
-        (
-            310,
-            "with one of three lines: 12 (T1) and 13 (T2) are still to come. No commit ever made that state.",
-        ),
-    ):
-        picture.text((24, y), text)
+    picture.caption(
+        290,
+        "A consumer that has read what lies left of the dashed line shows order 1 as T2 left it, but",
+        "with one of three lines: 12 (T1) and 13 (T2) are still to come. No commit ever made that state.",
+    )
     return picture.svg()
 
 
@@ -145,10 +139,9 @@ def cut() -> str:
     """The end offsets of a cut."""
     picture = Picture(760, 300, "A cut: one end offset per partition, all at the same commit")
     picture.text((24, 30), "the transaction topic", bold=True)
-    for place, (name, text) in enumerate(
-        {"T1": "END T1: 3 rows", "T2": "END T2: 2 rows", "T3": "END T3: 2 rows"}.items()
-    ):
-        picture.box((24, 52 + place * 40), (136, 26), text, fill=TRANSACTIONS[name], faint=name == "T3")
+    for place, (name, count) in enumerate({"T1": 3, "T2": 2, "T3": 2}.items()):
+        at, text = (24, 52 + place * 40), f"END {name}: {count} rows"
+        picture.box(at, (136, 26), text, fill=TRANSACTIONS[name], faint=name == "T3")
     picture.text((320, 30), "topics and their partitions", bold=True)
     _topics(picture, 320, 52, beyond="T3")
     line = [(500, 44), (500, 84), (314, 84), (314, 124), (500, 124), (500, 164), (408, 164), (408, 206)]
@@ -156,13 +149,12 @@ def cut() -> str:
     for row, offset in enumerate((2, 0, 2, 1)):
         picture.text((560, 70 + row * _ROW), f"end offset {offset}")
     picture.text((560, 30), "cut at T2", bold=True)
-    picture.text(
-        (24, 240), "The cut at T2: whatever T1 and T2 changed lies left of the line, and nothing else does."
+    picture.caption(
+        240,
+        "The cut at T2: whatever T1 and T2 changed lies left of the line, and nothing else does.",
+        "It can be published as soon as all five rows that the two ENDs count have been read,",
+        "however much of T3 is already there.",
     )
-    picture.text(
-        (24, 260), "It can be published as soon as all five rows that the two ENDs count have been read,"
-    )
-    picture.text((24, 280), "however much of T3 is already there.")
     return picture.svg()
 
 
@@ -180,10 +172,7 @@ def stages() -> str:
         for bucket in range(4):
             y = 64 + bucket * 36
             picture.box((left, y), (120, 28), f"bucket {bucket}", fill=STATE)
-            if column == 0:
-                picture.arrow((left + 120, y + 14), (left + 222, y + 14))
-            else:
-                picture.arrow((left + 120, y + 14), (left + 190, y + 14))
+            picture.arrow((left + 120, y + 14), (left + (190 if column else 222), y + 14))
     for row in range(3):
         picture.arrow((128, 77 + row * 52), (202, 77 + row * 52))
     picture.box((636, 64), (104, 136), "documents", fill="#a7d49b")
@@ -219,15 +208,11 @@ def commit_records() -> str:
     picture.box((164, 210), (396, 26), "progress record: batch 17, and the manifest of its state", fill=STATE)
     picture.arrow((570, 120), (610, 120))
     picture.box((612, 84), (130, 72), "", fill=PLAIN)
-    picture.text((677, 108), "a reader of", anchor="middle")
-    picture.text((677, 126), "committed", anchor="middle")
-    picture.text((677, 144), "records", anchor="middle")
-    picture.text(
-        (24, 272),
+    for y, text in ((108, "a reader of"), (126, "committed"), (144, "records")):
+        picture.text((677, y), text, anchor="middle")
+    picture.caption(
+        272,
         "Readers see all of it or nothing. After a crash the progress record says which batch is the newest,",
-    )
-    picture.text(
-        (24, 292),
         "and so from which state the pipeline continues: output and state are never of different batches.",
     )
     return picture.svg()
@@ -251,12 +236,9 @@ def barriers() -> str:
             x += width
     picture.line([(310, 46), (310, 230)], colour=CUT, width=2.5)
     picture.text((318, 62), "newest barrier that both show: a consistent snapshot")
-    picture.text(
-        (24, 272),
+    picture.caption(
+        270,
         "Every pipeline ends a batch at every barrier, so all can be read at one commit. Nobody waits:",
-    )
-    picture.text(
-        (24, 290),
         "a slow pipeline makes old only the snapshots that ask for its views. A lease keeps one readable.",
     )
     return picture.svg()

@@ -3,15 +3,15 @@
 The cluster behind them is the one of the page's tests: nothing has to run.
 """
 
-import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-TESTS = ROOT / "packages/slackwater/tests/cli/control/test_page.py"
+TESTS = ROOT / "packages/slackwater/tests/cli/control"
 IMAGES = ROOT / "docs/images"
 PICTURES: Mapping[str, tuple[str, int, int, str]] = {
     "control-plane": ("#/", 1280, 760, "light"),
@@ -23,7 +23,8 @@ PICTURES: Mapping[str, tuple[str, int, int, str]] = {
 
 def main(folder: Path) -> None:
     """Takes all pictures."""
-    tests = _load(TESTS)
+    sys.path.insert(0, str(TESTS))
+    tests = import_module("test_page")
     picture = tests.troubled()
     with tests.serving(picture) as address, _browser(tests) as browser:
         for name, (place, width, height, scheme) in PICTURES.items():
@@ -52,16 +53,6 @@ def _browser(tests: Any) -> Iterator[Any]:
         yield browser
     finally:
         browser.quit()
-
-
-def _load(path: Path) -> Any:
-    found = importlib.util.spec_from_file_location("page_tests", path)
-    if found is None or found.loader is None:
-        raise ImportError(path)
-    module = importlib.util.module_from_spec(found)
-    sys.modules["page_tests"] = module
-    found.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Debian comes from ``debootstrap`` (as root), or is an image that the daemon has 
 Debezium are the jars of the development stack.
 """
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -13,6 +12,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import click
 
 from slackwater.dev.java import JarSet, resolve_jars
 
@@ -62,7 +63,7 @@ def _context(certificates: Path | None) -> Iterator[Path]:
         context = Path(folder)
         for file in (FOLDER / "Dockerfile", *FOLDER.glob("*.sh")):
             shutil.copy(file, context)
-        _copy_jars(resolve_jars(progress=_tell), context)
+        _copy_jars(resolve_jars(progress=lambda line: click.echo(line, err=True)), context)
         (context / "certificates").mkdir()
         if certificates is not None:
             shutil.copy(certificates, context / "certificates" / "local.crt")
@@ -91,29 +92,19 @@ def proxy_arguments() -> list[str]:
     return [word for value in given for word in ("--build-arg", value)]
 
 
-def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-
-
 def _run(*argv: str) -> None:
     # The images' names are all that goes to standard output.
     subprocess.run(argv, check=True, stdout=sys.stderr, env={**os.environ, "DOCKER_BUILDKIT": "0"})
 
 
-def main() -> None:
-    """Builds what the command line names."""
-    known = (*BASES, *SERVERS)
-    parser = argparse.ArgumentParser(prog="python -m infra.images.local", description=__doc__)
-    parser.add_argument("targets", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; default: all")
-    parser.add_argument("--debian", metavar="IMAGE", help="an image of Debian; default: made by debootstrap")
-    found = os.environ.get("SSL_CERT_FILE")
-    parser.add_argument("--certificates", type=Path, default=found and Path(found), metavar="FILE")
-    given = parser.parse_args()
-    targets = given.targets or known
-    if unknown := set(targets) - set(known):
-        parser.error(f"there is no image {', '.join(sorted(unknown))}")
-    for name in build_images(targets, debian=given.debian, certificates=given.certificates):
-        sys.stdout.write(f"{name}\n")
+@click.command(help=__doc__)
+@click.argument("targets", nargs=-1, type=click.Choice([*BASES, *SERVERS]))
+@click.option("--debian", metavar="IMAGE", help="an image of Debian; default: made by debootstrap")
+@click.option("--certificates", type=click.Path(path_type=Path), envvar="SSL_CERT_FILE", metavar="FILE")
+def main(targets: tuple[str, ...], debian: str | None, certificates: Path | None) -> None:
+    """Builds the images that are named; else all."""
+    for name in build_images(targets or (*BASES, *SERVERS), debian=debian, certificates=certificates):
+        click.echo(name)
 
 
 if __name__ == "__main__":
