@@ -1,14 +1,17 @@
 """What comes out of Kafka is reported, whatever else goes wrong in the same moment."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, Message
+from confluent_kafka.admin import AdminClient
 
 from slackwater.cdc import Frontier
 from slackwater.cdc.partition import ParsedRows
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
+from slackwater_lab.simulator.kafka import Broker, SimulatedAdmin
 from slackwater_sidecar import consumption
 from slackwater_sidecar.consumption import (
     AvroValues,
@@ -19,7 +22,7 @@ from slackwater_sidecar.consumption import (
     SchemasUnavailableError,
     consumer_config,
 )
-from slackwater_sidecar.reader import _Intake
+from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.settings import SidecarSettings
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -46,14 +49,10 @@ class Sink:
         self.told: list[Any] = []
 
     def take_rows(
-        self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
+        self, key: PartitionId, rows: Pairs | ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
+        assert not isinstance(rows, ParsedRows), "only workers have them"
         self.told.append((key, list(rows)))
-
-    def take_parsed_rows(
-        self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
-    ) -> None:
-        pytest.fail("only workers have them")
 
     def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
         self.told.append((key, records))
@@ -176,11 +175,22 @@ def test_a_fetch_is_answered_when_it_is_worth_it_or_after_a_moment(
 
 def test_reading_continues_behind_the_end_of_each_partition_even_if_it_holds_no_record_there() -> None:
     rows, transactions = ("inv.s.a", 0), ("inv.transaction", 0)
-    intake = _Intake(Frontier("inv"), transactions)
-    intake.add(rows, 5, has_rows=True)
-    intake.add(transactions, 2, has_rows=False)
+    broker, assigned = Broker(), list[dict[PartitionId, int]]()
+    for topic, _ in (rows, transactions):
+        broker.add_topic(topic, 1)
+    records = SimpleNamespace(pids=[], orphans=frozenset(), assign=assigned.append, hold=lambda *_: None)
+    reader = SourceReader(
+        SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1"))),
+        lambda *_: None,
+        Frontier("inv"),
+        admin=cast(AdminClient, SimulatedAdmin(broker, lambda: False)),
+        connect=lambda *_: cast(Consumption, records),
+    )
+    reader.discover()
     for end in (9, 7):
-        intake.take_end(rows, end)
-        intake.take_end(transactions, end - 1)
+        reader.take_end(rows, end)
+        reader.take_end(transactions, end - 1)
+    records.orphans = frozenset({rows, transactions})
+    reader.discover()
 
-    assert intake.positions(frozenset({rows, transactions})) == {rows: 9, transactions: 8}
+    assert assigned == [{rows: 0, transactions: 0}, {rows: 9, transactions: 8}]

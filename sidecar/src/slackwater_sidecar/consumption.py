@@ -155,19 +155,13 @@ class RecordSink(Protocol):
     """Takes what was read; offsets of a partition ascend."""
 
     def take_rows(
-        self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
+        self, key: PartitionId, rows: Pairs | ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
         """Takes rows of one partition that one run of the connector has written; at least one.
 
-        ``rows`` are to be iterated at once. The run is empty when records do not name it; the timestamp is
-        that of the last record.
+        Those that no worker has decoded are to be iterated at once. The run is empty when records do not name
+        it; the timestamp is that of the last record.
         """
-        ...
-
-    def take_parsed_rows(
-        self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
-    ) -> None:
-        """Takes rows that a worker has decoded; otherwise like :meth:`take_rows`."""
         ...
 
     def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -55,116 +54,6 @@ _CONNECTION_SETTINGS = (
 
 Starts = Callable[[str, int], int | None]
 """Topic and partition to the offset from which they must be read; None: from the beginning."""
-
-
-class Found(NamedTuple):
-    """Names the topics of a source and where to begin with their partitions."""
-
-    data_topics: list[str]
-    starts: dict[PartitionId, int]
-    """Where to begin with each partition that is not read yet."""
-
-
-class Lookup:
-    """Asks the broker; used by one thread.
-
-    ``starts`` says from where partitions must be read.
-    """
-
-    def __init__(self, settings: SidecarSettings, starts: Starts, admin: AdminClient | None = None) -> None:
-        topics = settings.source_topics
-        self.transactions: PartitionId = topics.transactions, 0
-        self.notifications: PartitionId = topics.notifications, 0
-        self.is_data_topic = data_topics(settings)
-        self._named: set[str] = set()
-        self._bootstrap = settings.servers.kafka.bootstrap
-        self._starts = starts
-        self._admin = AdminClient(admin_config(settings)) if admin is None else admin
-
-    def find(self, known: Collection[PartitionId], named: Collection[str] = ()) -> Found:
-        """Finds the data topics, and the partitions of all topics that are not known.
-
-        Topics ``named`` by the connector's tables may have more dots than others.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-            InputError: a partition does not have the offset from which it must be read.
-            ConfigError: a topic that tells of order has several partitions.
-        """
-        with self._asking("listing topics"):
-            metadata = self._admin.list_topics(timeout=_SECONDS)
-        found = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
-        for topic, _ in (self.transactions, self.notifications):
-            if found.get(topic, 1) > 1:
-                raise _scattered(topic, found[topic])
-        self._named.update(named)
-        data = sorted(topic for topic in found if self.is_data_topic(topic) or topic in self._named)
-        wanted = [(topic, number) for topic in data for number in range(found[topic])]
-        wanted += [key for key in (self.transactions, self.notifications) if key[0] in found]
-        new = [key for key in wanted if key not in known]
-        if not new:
-            return Found(data, {})
-        low = self._offsets("asking for first offsets", new, _EARLIEST)
-        high = self.end_offsets(new)
-        return Found(data, {key: self._start(key, low[key], high[key]) for key in new})
-
-    def end_offsets(self, keys: Collection[PartitionId]) -> EndOffsets:
-        """Returns high watermarks as of now.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-        """
-        # The high watermark: everything whose writing any producer was acknowledged before lies below.
-        return self._offsets("asking for end offsets", keys, _LATEST)
-
-    def held_back(self, keys: Collection[PartitionId]) -> int:
-        """Returns how many offsets lie behind the beginning of a Kafka transaction that is open, in all.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-        """
-        # In this order: what is committed in between makes the difference smaller, not larger.
-        ends = self.end_offsets(keys)
-        stable = self._offsets("asking for last stable offsets", keys, _LATEST, is_committed=True)
-        return sum(max(0, end - stable[key]) for key, end in ends.items())
-
-    def error_of(self, failure: Failure, known: Collection[PartitionId]) -> SlackwaterError | None:
-        """Returns what a failure of a consumer means; None when it does not concern a partition that is read.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-        """
-        if failure.registry:
-            return SchemasUnavailableError(failure.registry, failure.reason)
-        key = failure.topic, failure.number
-        if failure.is_lost and key in known:
-            low = self._offsets("asking for first offsets", [key], _EARLIEST)
-            return truncated(*key, failure.offset, low[key], self.end_offsets([key])[key])
-        if failure.is_fatal or failure.topic in {topic for topic, _ in known}:
-            place = f"reading {failure.topic}/{failure.number}"
-            return SidecarUnavailableError(place, self._bootstrap, failure.reason)
-        return None
-
-    def _start(self, key: PartitionId, low: int, high: int) -> int:
-        wanted = self._starts(*key)
-        if wanted is None:
-            return low
-        if not low <= wanted <= high:
-            raise truncated(*key, wanted, low, high)
-        return wanted
-
-    def _offsets(
-        self, operation: str, keys: Collection[PartitionId], spec: OffsetSpec, *, is_committed: bool = False
-    ) -> dict[PartitionId, int]:
-        with self._asking(operation):
-            return list_offsets(self._admin, keys, spec, _SECONDS, is_committed=is_committed)
-
-    @contextmanager
-    def _asking(self, operation: str) -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as error:
-            raise SidecarUnavailableError(operation, self._bootstrap, reason_of(error)) from error
 
 
 def data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
@@ -227,7 +116,9 @@ class SourceReader:
     over is in the frontier; what it has not, its successor reads again from there. So a worker may be killed
     at any moment, and nothing starts over.
 
-    Without ``admin``, it connects as the settings say; ``connect`` makes what takes records out of Kafka.
+    ``starts`` says from where partitions must be read. Without ``admin``, it connects as the settings say;
+    ``connect`` makes what takes records out of Kafka, and hands them over as to a
+    :class:`~slackwater_sidecar.consumption.RecordSink`.
     """
 
     def __init__(
@@ -239,13 +130,24 @@ class SourceReader:
         admin: AdminClient | None = None,
         connect: Callable[[SidecarSettings, frozenset[str], int], RecordReader] = connect,
     ) -> None:
+        topics = settings.source_topics
+        self._transactions: PartitionId = topics.transactions, 0
+        self._notifications: PartitionId = topics.notifications, 0
+        self._is_data_topic = data_topics(settings)
+        self._named: set[str] = set()
+        """Topics of tables that the connector has named: they may have more dots than others."""
         self._settings = settings
-        self._connect = connect
-        self._lookup = Lookup(settings, starts, admin)
-        self._balance = Balance(self._lookup.transactions)
-        self._assigned: set[PartitionId] = set()
+        self._starts = starts
         self._frontier = frontier
-        self._intake = _Intake(frontier, self._lookup.transactions)
+        self._admin = AdminClient(admin_config(settings)) if admin is None else admin
+        self._connect = connect
+        self._balance = Balance(self._transactions)
+        self._assigned: set[PartitionId] = set()
+        self._partitions: dict[PartitionId, Partition] = {}
+        """Those of data topics."""
+        self._others: dict[PartitionId, int] = {}
+        """The next offset of partitions that hold no rows."""
+        self._failures: list[Failure] = []
         self._records: RecordReader | None = None
         """None until there is a partition to read."""
 
@@ -262,15 +164,28 @@ class SourceReader:
         Raises:
             SidecarUnavailableError: Kafka does not answer.
             InputError: a partition does not have the offset from which it must be read.
+            ConfigError: a topic that tells of order has several partitions.
         """
-        found = self._lookup.find(self._assigned, self._frontier.named_topics())
+        with self._asking("listing topics"):
+            metadata = self._admin.list_topics(timeout=_SECONDS)
+        found = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
+        ordered = self._transactions, self._notifications
+        for topic, _ in ordered:
+            if found.get(topic, 1) > 1:
+                raise _scattered(topic, found[topic])
+        self._named.update(self._frontier.named_topics())
+        data = sorted(topic for topic in found if self._is_data_topic(topic) or topic in self._named)
+        wanted = [(topic, number) for topic in data for number in range(found[topic])]
+        wanted += [key for key in ordered if key[0] in found]
+        starts = self._starts_of([key for key in wanted if key not in self._assigned])
         if self._records is not None and self._records.orphans:
-            orphans = self._intake.positions(self._records.orphans)
+            rows = self._partitions
+            orphans = {k: rows[k].position if k in rows else self._others[k] for k in self._records.orphans}
             self._records.assign(orphans)
             self._records.hold(self._balance.paused.intersection(orphans), frozenset())
-        if found.starts:
-            self._begin(found.starts, found.data_topics)
-        return found.data_topics
+        if starts:
+            self._begin(starts, data)
+        return data
 
     def poll(self, timeout_seconds: float) -> int:
         """Passes new records to the frontier, after at most the time-out; returns their number.
@@ -282,11 +197,11 @@ class SourceReader:
         if self._records is None:
             time.sleep(timeout_seconds)  # nothing is there to be waited for
             return 0
-        count = self._records.read(self._intake, timeout_seconds)
+        count = self._records.read(self, timeout_seconds)
         self._balance.record(count)
-        failures, self._intake.failures = self._intake.failures, []
+        failures, self._failures = self._failures, []
         for failure in failures:
-            if (error := self._lookup.error_of(failure, self._assigned)) is not None:
+            if (error := self._error_of(failure)) is not None:
                 raise error
             logger.warning("Kafka: %s", failure.reason)
         return count
@@ -297,7 +212,8 @@ class SourceReader:
         Raises:
             SidecarUnavailableError: Kafka does not answer.
         """
-        return self._lookup.end_offsets(self._assigned)
+        # Everything whose writing any producer was acknowledged before lies below.
+        return self._offsets("asking for end offsets", self._assigned, _LATEST)
 
     def held_back(self) -> int:
         """Returns how many offsets, of all that is read, cannot be read: their Kafka transaction is open.
@@ -305,7 +221,10 @@ class SourceReader:
         Raises:
             SidecarUnavailableError: Kafka does not answer.
         """
-        return self._lookup.held_back(self._assigned)
+        # In this order: what is committed in between makes the difference smaller, not larger.
+        ends = self.end_offsets()
+        stable = self._offsets("asking for last stable offsets", ends, _LATEST, is_committed=True)
+        return sum(max(0, end - stable[key]) for key, end in ends.items())
 
     def balance(self, *, needs_commits: bool = False) -> None:
         """Pauses what is far ahead of the rest, so that memory stays bounded.
@@ -315,7 +234,7 @@ class SourceReader:
         if self._records is None:
             return
         pause, resume = self._balance.update(
-            self._frontier, self._intake.partitions.values(), self._assigned, needs_commits=needs_commits
+            self._frontier, self._partitions.values(), self._assigned, needs_commits=needs_commits
         )
         if pause or resume:
             self._records.hold(pause, resume)
@@ -330,61 +249,27 @@ class SourceReader:
         if self._records is not None:
             self._records.close()
 
-    def _begin(self, starts: Mapping[PartitionId, int], data_topics: Collection[str]) -> None:
-        if self._records is None:
-            others = frozenset({self._lookup.transactions[0], self._lookup.notifications[0]})
-            self._records = self._connect(self._settings, others, len(starts))
-        self._records.assign(starts)
-        self._assigned.update(starts)
-        for key, start in starts.items():
-            self._intake.add(key, start, has_rows=key[0] in data_topics)
-        workers = len(self._records.pids)
-        logger.info("reading %s%s", _listed(starts), f" with {workers} workers" if workers else "")
-
-
-class _Intake:
-    """Gives the frontier what was read, in this process or by a worker."""
-
-    def __init__(self, frontier: Frontier, transactions: PartitionId) -> None:
-        self._frontier = frontier
-        self._transactions = transactions
-        self.failures: list[Failure] = []
-        self.partitions: dict[PartitionId, Partition] = {}
-        """Partitions of data topics."""
-        self.others: dict[PartitionId, int] = {}
-        """The next offset of partitions that hold no rows."""
-
-    def add(self, key: PartitionId, start: int, *, has_rows: bool) -> None:
-        """Expects records of a partition from an offset on."""
-        if has_rows:
-            self.partitions[key] = self._frontier.add_partition(*key, start)
-        else:
-            self.others[key] = start
-
-    def positions(self, keys: frozenset[PartitionId]) -> dict[PartitionId, int]:
-        """Returns the offsets from which reading of partitions continues."""
-        rows = self.partitions
-        return {key: rows[key].position if key in rows else self.others[key] for key in keys}
-
     def take_rows(
-        self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
+        self, key: PartitionId, rows: Pairs | ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
-        self.partitions[key].read(rows, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
-
-    def take_parsed_rows(
-        self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
-    ) -> None:
-        self.partitions[key].read_parsed(rows, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
+        """See :class:`RecordSink`."""
+        partition = self._partitions[key]
+        if isinstance(rows, ParsedRows):
+            partition.read_parsed(rows, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
+        else:
+            partition.read(rows, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
 
     def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+        """See :class:`RecordSink`."""
         if key == self._transactions:
             self._frontier.read_transactions(records)
         else:
             self._frontier.read_notifications((offset, value) for offset, value, _ in records)
-        self._move_to(key, records[-1][0] + 1)
+        self._others[key] = max(self._others.get(key, 0), records[-1][0] + 1)
 
     def take_end(self, key: PartitionId, offset: int) -> None:
-        partition = self.partitions.get(key)
+        """See :class:`RecordSink`."""
+        partition = self._partitions.get(key)
         if partition is not None:
             partition.skip_to(offset)
             return
@@ -392,13 +277,71 @@ class _Intake:
             self._frontier.skip_transactions_to(offset)
         else:
             self._frontier.skip_notifications_to(offset)
-        self._move_to(key, offset)
+        self._others[key] = max(self._others.get(key, 0), offset)
 
     def take_failure(self, failure: Failure) -> None:
-        self.failures.append(failure)
+        """See :class:`RecordSink`."""
+        self._failures.append(failure)
 
-    def _move_to(self, key: PartitionId, offset: int) -> None:
-        self.others[key] = max(self.others.get(key, 0), offset)
+    def _begin(self, starts: Mapping[PartitionId, int], data_topics: Collection[str]) -> None:
+        if self._records is None:
+            others = frozenset({self._transactions[0], self._notifications[0]})
+            self._records = self._connect(self._settings, others, len(starts))
+        self._records.assign(starts)
+        self._assigned.update(starts)
+        for key, start in starts.items():
+            if key[0] in data_topics:
+                self._partitions[key] = self._frontier.add_partition(*key, start)
+            else:
+                self._others[key] = start
+        workers = len(self._records.pids)
+        logger.info("reading %s%s", _listed(starts), f" with {workers} workers" if workers else "")
+
+    def _starts_of(self, new: Collection[PartitionId]) -> dict[PartitionId, int]:
+        """Returns where to begin with partitions that are not read yet."""
+        low = self._offsets("asking for first offsets", new, _EARLIEST)
+        high = self._offsets("asking for end offsets", new, _LATEST)
+        return {key: self._start(key, low[key], high[key]) for key in new}
+
+    def _start(self, key: PartitionId, low: int, high: int) -> int:
+        wanted = self._starts(*key)
+        if wanted is None:
+            return low
+        if not low <= wanted <= high:
+            raise truncated(*key, wanted, low, high)
+        return wanted
+
+    def _error_of(self, failure: Failure) -> SlackwaterError | None:
+        """Returns what a failure of a consumer means; None when it does not concern a partition that is read.
+
+        Raises:
+            SidecarUnavailableError: Kafka does not answer.
+        """
+        if failure.registry:
+            return SchemasUnavailableError(failure.registry, failure.reason)
+        key = failure.topic, failure.number
+        if failure.is_lost and key in self._assigned:
+            low = self._offsets("asking for first offsets", [key], _EARLIEST)
+            high = self._offsets("asking for end offsets", [key], _LATEST)
+            return truncated(*key, failure.offset, low[key], high[key])
+        if failure.is_fatal or failure.topic in {topic for topic, _ in self._assigned}:
+            place = f"reading {failure.topic}/{failure.number}"
+            return SidecarUnavailableError(place, self._settings.servers.kafka.bootstrap, failure.reason)
+        return None
+
+    def _offsets(
+        self, operation: str, keys: Collection[PartitionId], spec: OffsetSpec, *, is_committed: bool = False
+    ) -> dict[PartitionId, int]:
+        with self._asking(operation):
+            return list_offsets(self._admin, keys, spec, _SECONDS, is_committed=is_committed)
+
+    @contextmanager
+    def _asking(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            bootstrap = self._settings.servers.kafka.bootstrap
+            raise SidecarUnavailableError(operation, bootstrap, reason_of(error)) from error
 
 
 def _listed(starts: Mapping[PartitionId, int]) -> str:

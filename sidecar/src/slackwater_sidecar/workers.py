@@ -12,9 +12,10 @@ import multiprocessing
 import signal
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any
 
 from slackwater.cdc.partition import ParsedRows, parse_rows
 from slackwater_sidecar.consumption import (
@@ -42,19 +43,9 @@ _Order = tuple[str, tuple[Any, ...]]
 """Orders a worker to call a method of its :class:`Consumption`."""
 _Report = tuple[str, tuple[Any, ...], Mapping[str, Any]]
 """A call of a :class:`RecordSink`: what a worker would otherwise give to the frontier."""
-
-
-class _Turn(NamedTuple):
-    """Reports what one turn of a worker has read."""
-
-    reports: list[_Report]
-    records: int
-
-
-class _Ended(NamedTuple):
-    """Reports why a worker cannot continue; nothing follows."""
-
-    traceback: str
+_Turn = tuple[list[_Report], int]
+"""What one turn of a worker has read, and the number of records. A text instead says why the worker cannot
+continue; nothing follows."""
 
 
 class _Member:
@@ -140,10 +131,10 @@ class WorkerPool:
         count, before = 0, -1
         while before < count < MAX_RECORDS:
             before = count
-            for turn in self._receive(0.0 if count else timeout_seconds):
-                for method, args, named in turn.reports:
+            for reports, records in self._receive(0.0 if count else timeout_seconds):
+                for method, args, named in reports:
                     getattr(sink, method)(*args, **named)
-                count += turn.records
+                count += records
         return count
 
     def close(self) -> None:
@@ -165,8 +156,8 @@ class WorkerPool:
             except (EOFError, OSError):
                 self._bury(member)
                 continue
-            if isinstance(turn, _Ended):
-                logger.error("worker %s failed: %s", member.process.pid, turn.traceback)
+            if isinstance(turn, str):
+                logger.error("worker %s failed: %s", member.process.pid, turn)
             else:
                 yield turn
 
@@ -197,23 +188,16 @@ def _serve(connection: Connection, settings: WorkerSettings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the owner ends this one
     gc.disable()  # nothing here makes cycles; looking for them takes a third of the time
     try:
-        _run(connection, settings)
+        with closing(_Worker(connection, settings)) as worker:
+            while True:
+                worker.turn()
     except (EOFError, ConnectionError):
         return
     except Exception:  # noqa: BLE001 - the boundary of the process
-        connection.send(_Ended(traceback.format_exc()))
+        connection.send(traceback.format_exc())
         raise SystemExit(1) from None
     finally:
         connection.close()
-
-
-def _run(connection: Connection, settings: WorkerSettings) -> None:
-    worker = _Worker(connection, settings)
-    try:
-        while True:
-            worker.turn()
-    finally:
-        worker.close()
 
 
 class _Worker:
@@ -233,20 +217,16 @@ class _Worker:
         records = self._read() if self._has_work else 0
         if self._reports:
             reports, self._reports = self._reports, []
-            self._connection.send(_Turn(reports, records))  # waits while the owner is behind: bounds memory
+            self._connection.send((reports, records))  # waits while the owner is behind: bounds memory
 
     def close(self) -> None:
         self._consumption.close()
 
     def take_rows(
-        self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
+        self, key: PartitionId, rows: Pairs | ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
-        self.take_parsed_rows(key, parse_rows(rows), run, timestamp_ms, is_keyless=is_keyless)
-
-    def take_parsed_rows(
-        self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
-    ) -> None:
-        self._note("take_parsed_rows", key, rows, run, timestamp_ms, is_keyless=is_keyless)
+        parsed = rows if isinstance(rows, ParsedRows) else parse_rows(rows)
+        self._note("take_rows", key, parsed, run, timestamp_ms, is_keyless=is_keyless)
 
     def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
         self._note("take_others", key, records)

@@ -26,7 +26,7 @@ from slackwater_sidecar import resume as resuming
 from slackwater_sidecar.consumption import AvroValues, Consumption
 from slackwater_sidecar.mirror import RedisMirror
 from slackwater_sidecar.publisher import PublishingState
-from slackwater_sidecar.reader import Lookup
+from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.resume import LoggedDecisions, Resumption
 
 Replacement = Callable[..., Any]
@@ -301,16 +301,16 @@ FAULTS: Mapping[str, PlantedFault] = {
     ),
     "gap-at-start": _fault(
         "a sidecar that starts again begins behind records that were removed",
-        Lookup,
+        SourceReader,
         "_start",
         edited("raise truncated(*key, wanted, low, high)", "return low"),
         ("retention", "sidecar-crashes", "stalls"),
     ),
     "gap-while-reading": _fault(
         "a sidecar reads on behind records that were removed",
-        Lookup,
-        "error_of",
-        edited("if failure.is_lost and key in known:", "if False:"),
+        SourceReader,
+        "_error_of",
+        edited("if failure.is_lost and key in self._assigned:", "if False:"),
         ("retention", "stalls"),
         first_seed=180,
     ),
