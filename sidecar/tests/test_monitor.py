@@ -2,10 +2,10 @@
 
 import pytest
 
-from slackwater.protocol import Clock, CommittedTransaction, Cut
+from slackwater.protocol import CommittedTransaction, Cut
 from slackwater.protocol.metrics import Distribution
+from slackwater_lab.fakes.sources import StillClock
 from slackwater_sidecar import SourceMonitor
-from slackwater_sidecar.monitor import CommitDelays
 
 
 def cut(lsn: int, events: int = 2, timeline: int = 1) -> Cut:
@@ -24,25 +24,30 @@ def cut(lsn: int, events: int = 2, timeline: int = 1) -> Cut:
 
 
 @pytest.fixture
-def monitor(clock: Clock) -> SourceMonitor:
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def monitor(clock: StillClock) -> SourceMonitor:
     return SourceMonitor("inv", clock)
 
 
-def test_a_delay_runs_from_reading_the_newest_end_of_a_poll_until_it_is_published() -> None:
-    delays = CommitDelays()
-    delays.record_read(10, 1.0)
-    delays.record_read(10, 2.0)
-    delays.record_read(20, 3.0)
-    assert delays.take_published(15, 5.0) == [4.0]
-    assert delays.take_published(20, 5.0) == [2.0]
-    assert delays.take_published(20, 6.0) == []
+def test_a_delay_runs_from_reading_the_newest_end_of_a_poll_until_it_is_published(
+    monitor: SourceMonitor, clock: StillClock
+) -> None:
+    for clock.seconds, newest in ((1.0, 10), (2.0, 10), (3.0, 20)):
+        monitor.record_read(newest)
+    for lsn, now, total in ((15, 5.0, 4.0), (20, 5.0, 6.0), (20, 6.0, 6.0)):
+        monitor.record_cuts([cut(lsn)], now, now)
+        assert monitor.delay_seconds.total == total
 
 
-def test_a_frontier_that_stands_still_does_not_fill_memory_with_delays() -> None:
-    delays = CommitDelays()
+def test_a_frontier_that_stands_still_does_not_fill_memory_with_delays(monitor: SourceMonitor) -> None:
     for lsn in range(1, 20_000):
-        delays.record_read(lsn, float(lsn))
-    assert len(delays.take_published(30_000, 1.0)) == 10_000
+        monitor.record_read(lsn)
+    monitor.record_cuts([cut(30_000)], 1.0, 1.0)
+    assert monitor.delay_seconds.cumulative()[-1] == ("+Inf", 10_000)
 
 
 def test_a_distribution_counts_values_up_to_each_bound() -> None:

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from http.client import HTTPConnection
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,10 +31,10 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Follow]:
     """What following each source does, instead of following it."""
     done: dict[str, Follow] = {}
 
-    def follower(settings: SidecarSettings, *given: Any) -> SimpleNamespace:
-        return SimpleNamespace(follow=lambda: done[settings.source](settings, *given))
+    def follow(thread: run.SourceThread) -> None:
+        done[thread.monitor.source](thread.settings, thread.stop_event, thread.monitor, thread.on_status)
 
-    monkeypatch.setattr(run, "SourceFollower", follower)
+    monkeypatch.setattr(run.SourceThread, "follow", follow)
     return done
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.protocol import SNAPSHOT_XID, CommitPosition, CommittedTransaction, Cut, PublishedCut
 from slackwater.protocol.tracing import TransactionSpan
-from slackwater_sidecar.monitor import CutTracer
+from slackwater_sidecar import SourceMonitor
 from slackwater_sidecar.publisher import _shortened
 
 
@@ -43,17 +43,13 @@ def clock() -> Clock:
     return Clock()
 
 
-def tracer(clock: Clock, sent: list[TransactionSpan], ratio: float = 1.0) -> CutTracer:
-    return CutTracer("inv", ratio, sent.append, clock)
-
-
 def steps(sent: list[TransactionSpan], lsn: int) -> list[tuple[str, int, int]]:
     return [(s.name, s.begin_ms, s.end_ms) for s in sent if s.transaction.commit_lsn == lsn and s.parent]
 
 
 def test_each_transaction_of_a_cut_has_the_times_of_its_own_end_and_poll(clock: Clock) -> None:
     sent: list[TransactionSpan] = []
-    traced = tracer(clock, sent)
+    traced = SourceMonitor("inv", clock, sent.append)
     for clock.ms, newest in ((100, 5), (200, 7)):
         traced.record_read(newest)
     found = cut(7, 0, (3, 90), (7, 150))
@@ -64,7 +60,7 @@ def test_each_transaction_of_a_cut_has_the_times_of_its_own_end_and_poll(clock: 
 
 def test_what_another_sidecar_has_written_is_not_traced_here(clock: Clock) -> None:
     sent: list[TransactionSpan] = []
-    traced = tracer(clock, sent)
+    traced = SourceMonitor("inv", clock, sent.append)
     traced.record_read(9)
     shortened = _shortened(cut(9, 0, (7, 50), (9, 60)), CommitPosition(1, 7))
     traced.record_written([PublishedCut(shortened, 1, written_ms=70)])
@@ -75,7 +71,7 @@ def test_what_another_sidecar_has_written_is_not_traced_here(clock: Clock) -> No
 def test_snapshots_and_what_is_not_sampled_are_not_traced(clock: Clock) -> None:
     sent: list[TransactionSpan] = []
     for ratio in (0.0, 1.0):
-        traced = tracer(clock, sent, ratio)
+        traced = SourceMonitor("inv", clock, sent.append, ratio)
         traced.record_read(9)
         of_one = cut(9, 0, (5, 0), (9, 60)) if ratio else cut(9, 0, *((lsn, 60) for lsn in range(1, 9)))
         traced.record_written([PublishedCut(of_one, 0, written_ms=70)])

@@ -1,8 +1,10 @@
 """Shows the loop that follows a source, and its measurements, to other threads: as metrics, and over HTTP."""
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -30,81 +32,10 @@ if TYPE_CHECKING:  # only those import a web server that serve
 SendSpan = Callable[[TransactionSpan], None]
 """Sends a span on; must not block."""
 
-_REMEMBERED_POLLS = 10_000
-"""The number of polls that are remembered until their cut is written."""
-
-
-class CutTracer:
-    """Notes when transactions were read, and sends the spans of sampled ones when their cut is written.
-
-    A cut that another sidecar has written is traced by that one. Used by the source's thread.
-
-    Traced is the share ``ratio`` of the transactions, from 0 to 1; ``send`` takes their spans.
-    """
-
-    def __init__(self, source: str, ratio: float, send: SendSpan, clock: Clock) -> None:
-        self._source = source
-        self._ratio = ratio
-        self._send = send
-        self._clock = clock
-        self._polls: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED_POLLS)
-        """The newest END of polls, and when it was read."""
-
-    def record_read(self, newest_lsn: int) -> None:
-        """Notes up to where ENDs have been read by now."""
-        if not self._polls or newest_lsn > self._polls[-1][0]:
-            self._polls.append((newest_lsn, self._now_ms()))
-
-    def record_written(self, published: Sequence[PublishedCut]) -> None:
-        """Sends the spans of the sampled transactions of cuts that were written now."""
-        for each in published:
-            cut = each.cut
-            for transaction, ended_ms in zip(cut.transactions, cut.ends_ms, strict=False):
-                lsn = transaction.commit_lsn
-                traced = TracedTransaction(self._source, cut.timeline, transaction.xid, lsn)
-                if ended_ms and not transaction.is_snapshot and traced.is_sampled(self._ratio):
-                    ends = (ended_ms, self._read_ms(lsn), each.written_ms or self._now_ms())
-                    for span in sidecar_spans(traced, transaction.commit_ts_ms, ends):
-                        self._send(span)
-
-    def _read_ms(self, lsn: int) -> int:
-        """Returns when the END of a transaction was read; LSNs are asked for in ascending order."""
-        while len(self._polls) > 1 and self._polls[0][0] < lsn:
-            self._polls.popleft()
-        return self._polls[0][1] if self._polls else self._now_ms()
-
-    def _now_ms(self) -> int:
-        return epoch_ms(self._clock.now())
-
-
 _MEASURED_EVERY_SECONDS = 0.1
 """How often the size of a cut is measured: that takes an encoding."""
-_REMEMBERED_ENDS = 10_000
-
-
-class CommitDelays:
-    """Measures how long commits wait from when their END was read until they are published.
-
-    Remembers the newest END of each poll, up to a limit: while nothing is published, the oldest are kept.
-    """
-
-    def __init__(self) -> None:
-        self._read: deque[tuple[int, float]] = deque()
-        self._newest = 0
-
-    def record_read(self, newest_lsn: int, now: float) -> None:
-        """Notes up to where ENDs have been read."""
-        if newest_lsn > self._newest:
-            self._newest = newest_lsn
-            if len(self._read) < _REMEMBERED_ENDS:
-                self._read.append((newest_lsn, now))
-
-    def take_published(self, lsn: int, now: float) -> list[float]:
-        """Returns the delays, in seconds, of commits at or below a cut that was published now."""
-        result = []
-        while self._read and self._read[0][0] <= lsn:
-            result.append(now - self._read.popleft()[1])
-        return result
+_REMEMBERED_POLLS = 10_000
+"""How many polls are remembered until their commits are published; of more, the oldest."""
 
 
 class SourceMonitor:
@@ -112,13 +43,16 @@ class SourceMonitor:
 
     Written by the source's thread only. Any thread may read: every field is replaced as a whole, so a reader
     sees values that are at most a moment apart.
+
+    ``send`` takes the spans of the share ``ratio`` of the transactions, from 0 to 1, whose cut this sidecar
+    has written: another one traces its own. None: nobody traces.
     """
 
-    def __init__(self, source: str, clock: Clock, tracer: CutTracer | None = None) -> None:
+    def __init__(self, source: str, clock: Clock, send: SendSpan | None = None, ratio: float = 1.0) -> None:
         self.source = source
-        self.tracer = tracer
-        """Traces its transactions; None: nobody does."""
         self.clock = clock
+        self._send = send
+        self._ratio = ratio
         self.watch: ConnectorWatch | None = None
         """Knows the source's connector, whose faults hold back cuts; None: nothing is known of it."""
         self.status: SidecarStatus | None = None
@@ -141,7 +75,9 @@ class SourceMonitor:
         self.publication_seconds = Distribution(metrics.PUBLICATION_SECONDS.buckets)
         self.delay_seconds = Distribution(metrics.PUBLICATION_DELAY_SECONDS.buckets)
         self.cut_bytes = Distribution(metrics.CUT_BYTES.buckets)
-        self._delays = CommitDelays()
+        self._polls: deque[tuple[int, float]] = deque()
+        """The newest END of polls, ascending, and when it was read, until it is published."""
+        self._newest_lsn = 0
         self._measured_at = float("-inf")
         self._turned_at = clock.monotonic()
 
@@ -152,19 +88,37 @@ class SourceMonitor:
     def begin_timeline(self, newest: Cut | None) -> None:
         """Notes the cut from which a timeline is followed; delays are measured again."""
         self.newest = newest
-        self._delays = CommitDelays()
+        self._polls.clear()
+        self._newest_lsn = 0
         self._measured_at = float("-inf")
 
     def record_read(self, newest_lsn: int) -> None:
         """Notes up to where ENDs have been read by now."""
-        self._delays.record_read(newest_lsn, self.clock.monotonic())
-        if self.tracer is not None:
-            self.tracer.record_read(newest_lsn)
+        if newest_lsn > self._newest_lsn:
+            self._newest_lsn = newest_lsn
+            if len(self._polls) < _REMEMBERED_POLLS:
+                self._polls.append((newest_lsn, self.clock.monotonic()))
 
     def record_written(self, published: Sequence[PublishedCut]) -> None:
-        """Notes cuts that this process has written now."""
-        if self.tracer is not None:
-            self.tracer.record_written(published)
+        """Sends the spans of sampled transactions of cuts that this process has written now."""
+        if self._send is None:
+            return
+        for each in published:
+            cut = each.cut
+            for transaction, ended_ms in zip(cut.transactions, cut.ends_ms, strict=False):
+                lsn = transaction.commit_lsn
+                traced = TracedTransaction(self.source, cut.timeline, transaction.xid, lsn)
+                if ended_ms and not transaction.is_snapshot and traced.is_sampled(self._ratio):
+                    ends = (ended_ms, self._read_ms(lsn), each.written_ms or epoch_ms(self.clock.now()))
+                    for span in sidecar_spans(traced, transaction.commit_ts_ms, ends):
+                        self._send(span)
+
+    def _read_ms(self, lsn: int) -> int:
+        """Returns when the END of a transaction was read, if that is known; else the present time."""
+        now = self.clock.monotonic()
+        at = bisect_left(self._polls, lsn, key=itemgetter(0))
+        seconds = now - self._polls[at][1] if at < len(self._polls) else 0.0
+        return epoch_ms(self.clock.now()) - round(1000 * seconds)
 
     def record_cuts(self, cuts: Sequence[Cut], started: float, ended: float) -> None:
         """Counts cuts that were published, at least one; the last publication took from start to end."""
@@ -176,8 +130,8 @@ class SourceMonitor:
         self.cuts += len(cuts)
         self.newest = newest
         self.publication_seconds.observe(ended - started)
-        for delay in self._delays.take_published(newest.lsn, ended):
-            self.delay_seconds.observe(delay)
+        while self._polls and self._polls[0][0] <= newest.lsn:
+            self.delay_seconds.observe(ended - self._polls.popleft()[1])
         if ended - self._measured_at >= _MEASURED_EVERY_SECONDS:
             self._measured_at = ended
             self.cut_bytes.observe(len(encode_cut(newest)))

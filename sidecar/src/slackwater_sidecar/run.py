@@ -19,7 +19,7 @@ from slackwater.cuts import (
 from slackwater.observe.telemetry import Telemetry
 from slackwater.protocol import SlackwaterError, SystemClock, epoch_ms, hide
 from slackwater.protocol.log_fields import log_fields
-from slackwater_sidecar.monitor import CutTracer, SourceMonitor, sidecar_registry, sidecar_routes
+from slackwater_sidecar.monitor import SourceMonitor, sidecar_registry, sidecar_routes
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.resume import Resumption, resume
@@ -73,7 +73,7 @@ def run_sidecars(
         StateError: its cut log is broken.
         SlackwaterError: all have ended, and some of several could not be followed.
     """
-    threads = [_SourceThread(each, stop, on_status, telemetry) for each in settings]
+    threads = [SourceThread(each, stop, on_status, telemetry) for each in settings]
     monitors = [t.monitor for t in threads]
     if telemetry is not None:
         telemetry.send_metrics(sidecar_registry(monitors))
@@ -88,7 +88,9 @@ def run_sidecars(
     _raise_failures(threads)
 
 
-class _SourceThread(threading.Thread):
+class SourceThread(threading.Thread):
+    """Follows a source, one timeline after the other, with one log and one publisher for all of them."""
+
     def __init__(
         self,
         settings: SidecarSettings,
@@ -97,94 +99,70 @@ class _SourceThread(threading.Thread):
         telemetry: Telemetry | None,
     ) -> None:
         super().__init__(name=f"slackwater-{settings.source}", daemon=True)
-        source, clock = settings.source, SystemClock()
         ratio = 0.0 if telemetry is None else telemetry.trace_ratio
-        tracer = None if telemetry is None or not ratio else CutTracer(source, ratio, telemetry.send, clock)
-        self.monitor = SourceMonitor(source, clock, tracer)
+        send = telemetry.send if telemetry is not None and ratio else None
+        self.settings = settings
+        self.stop_event = stop
+        self.on_status = on_status
+        self.monitor = SourceMonitor(settings.source, SystemClock(), send, ratio)
         self.error: BaseException | None = None
-        self._settings = settings
-        self._stop_event = stop
-        self._on_status = on_status
 
     def run(self) -> None:
-        with log_fields(source=self.monitor.source):
-            self._follow(self.monitor)
-
-    def _follow(self, monitor: SourceMonitor) -> None:
-        try:
-            SourceFollower(self._settings, self._stop_event, monitor, self._on_status).follow()
-        except BaseException as error:
-            reason = hide(str(error) or repr(error), self._settings.servers.secrets)
-            self.error, monitor.failure = error, reason
-            is_known = isinstance(error, SlackwaterError)
-            logger.error("source failed: %s", reason, extra={"source": monitor.source}, exc_info=not is_known)
-            if self._on_status is not None and monitor.status is not None:
-                with suppress(OSError):  # nobody reads the output any more: that may be what ended it
-                    self._on_status(replace(monitor.status, state=FrontierState.FAILED, detail=reason))
-        finally:
-            monitor.has_ended = True
-
-
-class SourceFollower:
-    """Follows a source, one timeline after the other, with one log and one publisher for all of them."""
-
-    def __init__(
-        self,
-        settings: SidecarSettings,
-        stop: threading.Event,
-        monitor: SourceMonitor,
-        on_status: OnStatus | None,
-    ) -> None:
-        kafka, redis = settings.servers.kafka, settings.servers.redis
-        self._settings = settings
-        self._stop = stop
-        self._monitor = monitor
-        self._on_status = on_status
-        monitor.watch = watch_connector(settings, monitor.clock)
-        monitor.watch.begin()
-        self._log = CutLog(settings.source, kafka, timeout=LOG_TIMEOUT)
-        store = None
-        if redis is not None:
-            store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
-        self._publisher = Publisher(
-            settings.source,
-            self._log,
-            store,
-            settings.restored_cuts,
-            clock=monitor.clock,
-            on_written=monitor.record_written,
-        )
+        """Follows the source, and keeps the error that ends this."""
+        monitor = self.monitor
+        with log_fields(source=monitor.source):
+            try:
+                self.follow()
+            except BaseException as error:
+                reason = hide(str(error) or repr(error), self.settings.servers.secrets)
+                self.error, monitor.failure = error, reason
+                exc_info = not isinstance(error, SlackwaterError)
+                logger.error("source failed: %s", reason, extra={"source": monitor.source}, exc_info=exc_info)
+                if self.on_status is not None and monitor.status is not None:
+                    with suppress(OSError):  # nobody reads the output any more: that may be what ended it
+                        self.on_status(replace(monitor.status, state=FrontierState.FAILED, detail=reason))
+            finally:
+                monitor.has_ended = True
 
     def follow(self) -> None:
-        """Follows the source until ``stop`` is set, and frees its connections.
+        """Follows the source until asked to stop, and frees its connections.
 
         Raises:
             SlackwaterError: the source cannot be followed, as Redis then says; the message says what to do.
             StateError: the cut log is broken.
         """
+        settings, monitor = self.settings, self.monitor
+        kafka, redis = settings.servers.kafka, settings.servers.redis
+        watch = monitor.watch = watch_connector(settings, monitor.clock)
+        watch.begin()
+        log = CutLog(settings.source, kafka, timeout=LOG_TIMEOUT)
+        store = None
+        if redis is not None:
+            store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
+        restored, written = settings.restored_cuts, monitor.record_written
+        publisher = Publisher(settings.source, log, store, restored, clock=monitor.clock, on_written=written)
         try:
-            while not self._stop.is_set():
-                self._follow_timeline()
+            while not self.stop_event.is_set():
+                self._follow_timeline(log, publisher)
         except SlackwaterError as error:
             status = FrontierStatus(
                 state=FrontierState.FAILED,
-                detail=hide(str(error), self._settings.servers.secrets),
-                wall_ms=epoch_ms(self._monitor.clock.now()),
-                sidecar=self._settings.sidecar_id,
+                detail=hide(str(error), settings.servers.secrets),
+                wall_ms=epoch_ms(monitor.clock.now()),
+                sidecar=settings.sidecar_id,
             )
-            self._publisher.report(status, [])
+            publisher.report(status, [])
             raise
         finally:
-            if self._monitor.watch is not None:
-                self._monitor.watch.close()
-            self._publisher.close()
+            watch.close()
+            publisher.close()
 
-    def _follow_timeline(self) -> None:
+    def _follow_timeline(self, log: CutLog, publisher: Publisher) -> None:
         """Follows a timeline until asked to stop, or until it has to be resumed, or another one has."""
-        found = self._wait_for_resumption()
+        found = self._wait_for_resumption(log, publisher)
         if found is None:
             return
-        settings = replace(self._settings, timeline=found.timeline)
+        settings = replace(self.settings, timeline=found.timeline)
         frontier = found.frontier(settings)
         reader = SourceReader(settings, found.starts(settings.source_topics), frontier)
         try:
@@ -192,40 +170,40 @@ class SourceFollower:
                 settings,
                 frontier,
                 reader,
-                self._publisher,
-                monitor=self._monitor,
-                decisions=found.decisions(self._log).new,
-                on_status=self._on_status,
+                publisher,
+                monitor=self.monitor,
+                decisions=found.decisions(log).new,
+                on_status=self.on_status,
             )
-            while not self._stop.is_set() and not sidecar.is_over:
+            while not self.stop_event.is_set() and not sidecar.is_over:
                 sidecar.turn()
-            if self._publisher.state.is_overruled:
+            if publisher.state.is_overruled:
                 text = "another sidecar's cut decides what operators have skipped: continuing from there"
                 logger.info(text, extra={"source": settings.source})
             sidecar.finish()
         finally:
             reader.close()
 
-    def _wait_for_resumption(self) -> Resumption | None:
+    def _wait_for_resumption(self, log: CutLog, publisher: Publisher) -> Resumption | None:
         """Finds where to continue once Kafka answers, and notifies the publisher; None if stopped before."""
-        settings, monitor = self._settings, self._monitor
-        while not self._stop.is_set():
+        settings, monitor = self.settings, self.monitor
+        while not self.stop_event.is_set():
             monitor.record_turn()
             try:
-                self._log.ensure_topic(replication_factor=settings.replication_factor)
-                found = resume(self._log, settings.timeline)
-                self._publisher.state.resume_from(found.newest)
+                log.ensure_topic(replication_factor=settings.replication_factor)
+                found = resume(log, settings.timeline)
+                publisher.state.resume_from(found.newest)
             except TopicUnavailableError as error:
                 logger.warning("waiting for Kafka: %s", error, extra={"source": settings.source})
                 monitor.waits_for = hide(str(error), settings.servers.secrets)
-                self._stop.wait(_RETRY_SECONDS)
+                self.stop_event.wait(_RETRY_SECONDS)
             else:
                 monitor.waits_for = None
                 return found
         return None
 
 
-def _join(threads: Sequence[_SourceThread]) -> None:
+def _join(threads: Sequence[SourceThread]) -> None:
     clock = SystemClock()
     deadline = clock.monotonic() + STOP_WITHIN.total_seconds()
     for thread in threads:
@@ -236,7 +214,7 @@ def _join(threads: Sequence[_SourceThread]) -> None:
             )
 
 
-def _raise_failures(threads: Sequence[_SourceThread]) -> None:
+def _raise_failures(threads: Sequence[SourceThread]) -> None:
     failures = {t.monitor.source: t.error for t in threads if t.error is not None}
     if not failures:
         return
