@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message
 
 from slackwater_certify.errors import CertifyError
 from slackwater_certify.kafka import RecordDecoder, decode_output, read_topics
-from slackwater_certify.specification import Format, OutputKind, OutputSpecification
+from slackwater_certify.specification import Connections, Format, OutputKind, OutputSpecification
 from slackwater_lab.fakes.topics import FlakyConsumer
 
 VALUES = [b"a", b"b"]
@@ -88,7 +88,10 @@ def test_of_a_change_event_the_document_is_what_it_leaves(
 ) -> None:
     output = OutputSpecification(OutputKind.TOPIC, "t", format=Format.DEBEZIUM)
     found = decode_output(
-        cast(Message, Event(event, {"schema": {}, "payload": {"id": 1}})), output, 0, RecordDecoder()
+        cast(Message, Event(event, {"schema": {}, "payload": {"id": 1}})),
+        output,
+        0,
+        RecordDecoder(Connections()),
     )
     assert (found.key, found.document, found.problem) == ({"id": 1}, document, problem)
 
@@ -102,7 +105,7 @@ class Damaged(Event):
 
 def test_a_record_that_does_not_fit_its_schema_is_a_problem_of_the_output() -> None:
     output = OutputSpecification(OutputKind.TOPIC, "t")
-    found = decode_output(cast(Message, Damaged({})), output, 0, RecordDecoder())
+    found = decode_output(cast(Message, Damaged({})), output, 0, RecordDecoder(Connections()))
     assert found.problem == "neither JSON nor Avro (it has 2 bytes, expected at least 5): \0\0"
 
 

@@ -14,6 +14,7 @@ from slackwater.sql.plan import OutputColumn
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
 from slackwater_certify.errors import CertifyConfigError, CertifyError
 from slackwater_certify.kafka import RecordDecoder
+from slackwater_certify.specification import Connections
 from slackwater_lab.fakes.registry import RegistryServer
 
 VALUES = {
@@ -38,6 +39,12 @@ def server() -> Iterator[RegistryServer]:
         yield running
 
 
+def decoder(
+    registry: str | None = None, user: str | None = None, password: str | None = None
+) -> RecordDecoder:
+    return RecordDecoder(Connections(registry=registry, registry_user=user, registry_password=password))
+
+
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("is_null", [False, True])
 def test_a_document_in_avro_is_the_one_in_json(server: RegistryServer, kind: str, is_null: bool) -> None:
@@ -49,7 +56,7 @@ def test_a_document_in_avro_is_the_one_in_json(server: RegistryServer, kind: str
         document = relation.project(document_expression(fields)).fetchall()[0][0]
     encoder = AvroEncoder("slackwater.v", [OutputColumn("a column", str(fields[0].type))])
     reader = DocumentReader([Column("a column", sqltype(kind), shape_of(sqltype(kind)))], ())
-    decode = RecordDecoder(server.url, "u", "p")
+    decode = decoder(server.url, "u", "p")
 
     found = decode(wire_header(server.register(encoder.schema)) + encoder(document))
 
@@ -58,7 +65,7 @@ def test_a_document_in_avro_is_the_one_in_json(server: RegistryServer, kind: str
 
 def test_a_json_schema_is_not_needed_to_read(server: RegistryServer) -> None:
     schema_id = server.register('{"type": "object"}', schemaType="JSON")
-    decode = RecordDecoder(server.url, "u", "p")
+    decode = decoder(server.url, "u", "p")
 
     assert [decode(wire_header(schema_id) + b'{"id":1}') for _ in range(2)] == [{"id": 1}] * 2
     assert server.requests == [f"/schemas/ids/{schema_id}"]
@@ -72,15 +79,15 @@ def test_bytes_that_do_not_fit_their_schema_are_a_problem_of_the_output(
     assert server.register('"long"') == 1
 
     with pytest.raises(ValueError, match=r"bytes|EOF"):
-        RecordDecoder(server.url, "u", "p")(data)
+        decoder(server.url, "u", "p")(data)
 
 
 def test_a_registry_that_is_missing_or_refuses_says_what_to_do(server: RegistryServer) -> None:
     record = wire_header(server.register('"long"')) + b"\x02"
 
     with pytest.raises(CertifyConfigError, match=r"registry\.url"):
-        RecordDecoder()(record)
+        decoder()(record)
     with pytest.raises(CertifyConfigError, match=r"refuses schema 1 \(HTTP 401\); check user"):
-        RecordDecoder(server.url)(record)
+        decoder(server.url)(record)
     with pytest.raises(CertifyError, match=r"schema 2 of .*: HTTP 404"):
-        RecordDecoder(server.url, "u", "p")(wire_header(2))
+        decoder(server.url, "u", "p")(wire_header(2))

@@ -20,33 +20,23 @@ class Mode(StrEnum):
 
 
 class Kind(StrEnum):
-    """Ways in which an output can be wrong."""
+    """Ways in which an output can be wrong, named like the fields of a certificate that count them."""
 
     TORN = "torn"
     WRONG_LSN = "wrong LSN"
-    ORDER = "order violation"
+    ORDER_VIOLATIONS = "order violation"
     LOST = "lost"
     REPEATED = "repeated"
     UNCOVERED = "outside its commit record"
-    STATE = "inconsistent state"
-    FINAL = "final difference"
-    HISTORY = "history differs from the database"
-    INVARIANT = "invariant violation"
+    INCONSISTENT_STATES = "inconsistent state"
+    FINAL_DIFFERENCES = "final difference"
+    HISTORY_DIFFERENCES = "history differs from the database"
+    INVARIANT_VIOLATIONS = "invariant violation"
 
-
-COUNTERS = {
-    "torn": Kind.TORN,
-    "wrong_lsn": Kind.WRONG_LSN,
-    "order_violations": Kind.ORDER,
-    "lost": Kind.LOST,
-    "repeated": Kind.REPEATED,
-    "uncovered": Kind.UNCOVERED,
-    "inconsistent_states": Kind.STATE,
-    "final_differences": Kind.FINAL,
-    "history_differences": Kind.HISTORY,
-    "invariant_violations": Kind.INVARIANT,
-}
-"""The fields of a certificate that count what is wrong."""
+    @property
+    def counter(self) -> str:
+        """The field of a certificate that counts this."""
+        return self.name.lower()
 
 
 @dataclass(slots=True)
@@ -156,7 +146,7 @@ class Certificate:
     @property
     def findings(self) -> int:
         """Adds up everything that was found."""
-        return sum(getattr(self, name) for name in COUNTERS)
+        return sum(getattr(self, kind.counter) for kind in Kind)
 
     def to_json(self) -> str:
         """Writes the certificate and its verdict as JSON."""

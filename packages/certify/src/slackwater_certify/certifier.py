@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from slackwater_certify.canonical import DocumentKey, DocumentReader, distance
-from slackwater_certify.certificate import COUNTERS, Certificate, Delays, Kind, Mode
+from slackwater_certify.certificate import Certificate, Delays, Kind, Mode
 from slackwater_certify.committed_states import (
     CommittedStates,
     Progress,
@@ -186,7 +186,8 @@ def _compare_final(
     if database is not None and topics is not None:
         for key in _different(topics, database):
             observed.findings.add(
-                Kind.HISTORY, f"document {key}: the topics and the database lead to different states"
+                Kind.HISTORY_DIFFERENCES,
+                f"document {key}: the topics and the database lead to different states",
             )
     expected, name = (topics, "the topics") if database is None else (database, "the database")
     if expected is None:
@@ -195,7 +196,7 @@ def _compare_final(
     for key in _different(shown, expected):
         is_shown = "has another value" if key in expected else "should not exist"
         got = is_shown if key in shown else "is missing"
-        observed.findings.add(Kind.FINAL, f"document {key} {got}, according to {name}")
+        observed.findings.add(Kind.FINAL_DIFFERENCES, f"document {key} {got}, according to {name}")
 
 
 def _different(one: Mapping[DocumentKey, bytes], other: Mapping[DocumentKey, bytes]) -> Iterator[DocumentKey]:
@@ -251,7 +252,7 @@ def _certificate(
         snapshots=len(records.snapshots or ()),
         transactions=len(committed.transactions) if committed else 0,
         events=committed.events if committed else 0,
-        **{name: observed.findings.counts[kind] for name, kind in COUNTERS.items()},
+        **{kind.counter: observed.findings.counts[kind] for kind in Kind},
         largest_error=largest_error,
         longest_wrong_seconds=observed.longest_wrong_ms / 1000,
         delay_ms=Delays.from_values(observed.delays),

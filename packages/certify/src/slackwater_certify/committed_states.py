@@ -65,41 +65,32 @@ class DocumentVersions:
         return self.digests[-1]
 
 
+@dataclass(slots=True)
 class CommittedStates:
     """Holds the committed states of all documents of a view. A context manager.
 
     Version n of all documents is evaluated at once, so there are as many evaluations as the most often
     changed document has versions. Without ``[view.rows]`` there is one version per commit, of all documents.
-
-    Attributes:
-        by_key: The committed states of each document.
-        transactions: LSN and commit time of those with changes, in commit order.
-        events: How many change events were read.
-        notes: What the reader of a certificate should know.
-        skips: What operators have skipped, by xid.
     """
 
-    def __init__(
-        self,
-        view: View,
-        replay: Replay,
-        *,
-        is_whole: bool,
-        transactions: Sequence[tuple[int, int]],
-        events: int,
-        notes: Sequence[str],
-        skips: Mapping[int, Skip],
-    ) -> None:
-        self.skips = skips
-        self.by_key: dict[DocumentKey, DocumentVersions] = {}
-        self.transactions = transactions
-        self.events = events
-        self.notes = notes
-        self._view = view
-        self._replay = replay
-        self._is_whole = is_whole
-        self._tables = VersionedTables(view, replay.intervals)
-        for rows in replay.intervals.values():
+    transactions: Sequence[tuple[int, int]]
+    """LSN and commit time of those with changes, in commit order."""
+    events: int
+    """How many change events were read."""
+    notes: Sequence[str]
+    """What the reader of a certificate should know."""
+    skips: Mapping[int, Skip]
+    """What operators have skipped, by xid."""
+    _view: View
+    _replay: Replay
+    _is_whole: bool
+    by_key: dict[DocumentKey, DocumentVersions] = field(default_factory=dict)
+    _tables: "VersionedTables" = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Moves the rows to DuckDB."""
+        self._tables = VersionedTables(self._view, self._replay.intervals)
+        for rows in self._replay.intervals.values():
             rows.columns.clear()
 
     def __enter__(self) -> "CommittedStates":
@@ -213,15 +204,9 @@ def evaluate_committed_states(
         short += len(transaction.changes) < transaction.announced
     replay.finish()
     on_progress(f"{len(transactions):,} transactions changed {len(replay.lsns):,} documents")
-    committed = CommittedStates(
-        view,
-        replay,
-        is_whole=not specification.view.rows,
-        transactions=transactions,
-        events=history.events,
-        notes=[*notes, *_notes(history, short)],
-        skips=history.skips,
-    )
+    all_notes, is_whole = [*notes, *_notes(history, short)], not specification.view.rows
+    states = transactions, history.events, all_notes, history.skips
+    committed = CommittedStates(*states, view, replay, is_whole)
     committed.evaluate(on_progress)
     return committed
 

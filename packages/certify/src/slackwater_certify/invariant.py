@@ -137,7 +137,7 @@ class InvariantJudge:
             key = self._reader.key_of(self._reader.document(output.document or {}))
         except UnreadableValueError:
             key = None
-        self._findings.add(Kind.INVARIANT, f"{describe(output, key)} breaks {name!r}: {text}")
+        self._findings.add(Kind.INVARIANT_VIOLATIONS, f"{describe(output, key)} breaks {name!r}: {text}")
 
     def _apply(self, pending: dict[DocumentKey, str | None], ids: dict[DocumentKey, int]) -> None:
         if not pending:
@@ -160,7 +160,7 @@ class InvariantJudge:
             if invariant.scope is not Scope.STATE:
                 continue
             if not all(row and row[0] is True for row in self._rows(invariant.holds, number)):
-                self._findings.add(Kind.INVARIANT, f"the state {text} breaks {invariant.name!r}")
+                self._findings.add(Kind.INVARIANT_VIOLATIONS, f"the state {text} breaks {invariant.name!r}")
                 if invariant.error:
                     amounts = [
                         float(row[0]) for row in self._rows(invariant.error, number) if row[0] is not None

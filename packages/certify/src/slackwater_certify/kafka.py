@@ -222,7 +222,7 @@ def read_topic(output: OutputSpecification, connections: Connections) -> OutputR
     Raises:
         CertifyError: a topic is missing or holds no commit records.
     """
-    brokers, decode = connections.brokers("to read the output"), _decoder(connections)
+    brokers, decode = connections.brokers("to read the output"), RecordDecoder(connections)
     found = read_topics(brokers, [output.commits]) if output.commits else ()
     commits = [decode_commit(message, output.name, _timestamp(message)) for message in found]
     ends = _ends_of(output.name, commits, current_ends(brokers, [output.name]))
@@ -244,7 +244,7 @@ def follow_topic(
         CertifyError: a topic is missing or holds no commit records.
     """
     topics = [output.name] + ([output.commits] if output.commits else [])
-    brokers, decode = connections.brokers("to read the output"), _decoder(connections)
+    brokers, decode = connections.brokers("to read the output"), RecordDecoder(connections)
     started_ms, outputs, commits = now_ms(), list[Output](), list[Commit]()
     for message in follow_topics(brokers, topics, is_over, lambda: _ends_of(output.name, commits)):
         if message.topic() == output.name:
@@ -252,10 +252,6 @@ def follow_topic(
         else:
             commits.append(decode_commit(message, output.name, now_ms()))
     return OutputRecords(outputs, commits, clock="arrival at the certifier", timed_since_ms=started_ms)
-
-
-def _decoder(connections: Connections) -> "RecordDecoder":
-    return RecordDecoder(connections.registry, connections.registry_user, connections.registry_password)
 
 
 def decode_output(
@@ -360,14 +356,9 @@ _JSON = msgspec.json.Decoder(float_hook=str)
 
 @dataclass(slots=True)
 class RecordDecoder:
-    """Makes plain values of keys and values, in whatever form they are. Asks the registry once per schema.
+    """Makes plain values of keys and values, in whatever form they are. Asks the registry once per schema."""
 
-    ``user`` and ``password`` are those of the registry's basic authentication.
-    """
-
-    registry: str | None = None
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
+    connections: Connections
     _schemas: dict[int, Any] = field(default_factory=dict, repr=False)
 
     def __call__(self, data: bytes) -> Any:
@@ -404,16 +395,17 @@ class RecordDecoder:
         return self._schemas[schema_id]
 
     def _ask(self, schema_id: int) -> Mapping[str, Any]:
-        if self.registry is None:
+        registry, user = self.connections.registry, self.connections.registry_user
+        if registry is None:
             raise CertifyConfigError(
                 "the output's records refer to schemas in a registry, but no registry is configured",
                 "set registry.url (SLACKWATER_REGISTRY_URL)",
             )
-        address = self.registry.split(",")[0].strip().rstrip("/")
+        address = registry.split(",")[0].strip().rstrip("/")
         request = urllib.request.Request(f"{address}/schemas/ids/{schema_id}")  # noqa: S310 - of the settings
-        if self.user is not None:
-            credentials = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
-            request.add_header("Authorization", f"Basic {credentials}")
+        if user is not None:
+            credentials = f"{user}:{self.connections.registry_password or ''}".encode()
+            request.add_header("Authorization", f"Basic {base64.b64encode(credentials).decode()}")
         try:
             with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - see above
                 found: Mapping[str, Any] = json.load(response)

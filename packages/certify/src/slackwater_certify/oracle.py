@@ -6,8 +6,8 @@ snapshot are at one commit, and commits only go forward.
 """
 
 from array import array
-from bisect import bisect_left, bisect_right
-from collections import Counter
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
 
@@ -62,45 +62,11 @@ def _check_skips(commits: Sequence[Commit], skips: Mapping[int, Skip], findings:
             findings.add(Kind.LOST, text)
 
 
-class _CommitCoverage:
-    """Knows which commit record covers which records; checks that both account for each other."""
-
-    def __init__(self, commits: Sequence[Commit]) -> None:
-        self._ranges: dict[int, list[tuple[int, int, int]]] = {}
-        self._announced: list[tuple[Commit, OffsetRange]] = []
-        for number, commit in enumerate(commits):
-            for each in commit.ranges:
-                self._ranges.setdefault(each.partition, []).append((each.first, each.last, number))
-                self._announced.append((commit, each))
-        for ranges in self._ranges.values():
-            ranges.sort()
-        self._commits = commits
-        self._found: Counter[tuple[int, int]] = Counter()
-
-    def commit_of(self, output: Output) -> Commit | None:
-        """Finds the commit record that covers an output; counts the output there."""
-        ranges = self._ranges.get(output.partition, [])
-        position = bisect_right(ranges, output.place[1], key=lambda each: each[0]) - 1
-        if position < 0 or ranges[position][1] < output.place[1]:
-            return None
-        number = ranges[position][2]
-        self._found[output.partition, ranges[position][0]] += 1
-        return self._commits[number]
-
-    def check(self, findings: Findings) -> None:
-        """Compares how many records were announced with how many were there."""
-        for commit, each in self._announced:
-            found = self._found[each.partition, each.first]
-            if found == each.count:
-                continue
-            text = f"commit {commit.lsn} announces {each.count} records in partition {each.partition}"
-            kind = Kind.LOST if found < each.count else Kind.REPEATED
-            place = f"at offsets {each.first} to {each.last}"
-            findings.add(kind, f"{text} {place}, {found} are there", abs(found - each.count))
-
-
 class _ClaimJudge:
-    """Takes outputs with an LSN, from a header or from the commit record that covers them."""
+    """Takes outputs with an LSN, from a header or from the commit record that covers them.
+
+    Commit records and the records that they cover have to account for each other.
+    """
 
     def __init__(
         self,
@@ -111,7 +77,12 @@ class _ClaimJudge:
         self._versions = versions
         self._observed = observed
         self._commits = commits
-        self._coverage = _CommitCoverage(commits)
+        self._ranges: defaultdict[int, list[tuple[OffsetRange, Commit]]] = defaultdict(list)
+        for commit in commits:
+            for each in commit.ranges:
+                insort(self._ranges[each.partition], (each, commit), key=_first_offset)
+        self._covered: Counter[tuple[int, int]] = Counter()
+        """How many records the range of a partition that begins at an offset has."""
         self._published: dict[DocumentKey, list[int]] = {}
         self._last: dict[int, int] = {}
         """By partition: the LSN of its newest output."""
@@ -124,7 +95,7 @@ class _ClaimJudge:
                 self._judge(read, lsn)
         _check_chain(self._commits, self._observed.findings)
         if self._commits:
-            self._coverage.check(self._observed.findings)
+            self._check_coverage()
             boundaries = sorted({commit.lsn for commit in self._commits})
         else:
             boundaries = sorted({lsn for lsns in self._published.values() for lsn in lsns})
@@ -134,7 +105,7 @@ class _ClaimJudge:
             self._repeated(key, Counter(self._published[key]))
 
     def _claimed(self, output: Output) -> int | None:
-        commit = self._coverage.commit_of(output) if self._commits else None
+        commit = self._commit_of(output)
         lsn = output.lsn if output.lsn is not None else commit.lsn if commit else None
         findings = self._observed.findings
         if self._commits and commit is None:
@@ -144,11 +115,31 @@ class _ClaimJudge:
         elif commit is not None and commit.lsn != lsn:
             findings.add(Kind.UNCOVERED, f"{describe(output)}: lies in the range of commit {commit.lsn}")
         if lsn is not None:
-            if lsn < self._last.get(output.partition, lsn):
-                text = f"follows commit LSN {self._last[output.partition]}"
-                findings.add(Kind.ORDER, f"{describe(output)}: {text}")
-            self._last[output.partition] = lsn
+            if lsn < self._last.get(output.place[0], lsn):
+                text = f"follows commit LSN {self._last[output.place[0]]}"
+                findings.add(Kind.ORDER_VIOLATIONS, f"{describe(output)}: {text}")
+            self._last[output.place[0]] = lsn
         return lsn
+
+    def _commit_of(self, output: Output) -> Commit | None:
+        """Finds the commit record that covers an output; counts the output there."""
+        (partition, offset), ranges = output.place, self._ranges[output.place[0]]
+        position = bisect_right(ranges, offset, key=_first_offset) - 1
+        if position < 0 or ranges[position][0].last < offset:
+            return None
+        self._covered[partition, ranges[position][0].first] += 1
+        return ranges[position][1]
+
+    def _check_coverage(self) -> None:
+        """Compares how many records were announced with how many were there."""
+        for commit in self._commits:
+            for each in commit.ranges:
+                found = self._covered[each.partition, each.first]
+                if found != each.count:
+                    text = f"commit {commit.lsn} announces {each.count} records in partition {each.partition}"
+                    text += f" at offsets {each.first} to {each.last}, {found} are there"
+                    kind = Kind.LOST if found < each.count else Kind.REPEATED
+                    self._observed.findings.add(kind, text, abs(found - each.count))
 
     def _judge(self, read: ReadOutput, lsn: int | None) -> None:
         versions = self._versions.get(read.key)
@@ -198,14 +189,18 @@ class _ClaimJudge:
             self._observed.findings.add(Kind.REPEATED, f"document {key}: {text}", count)
 
 
+def _first_offset(covered: tuple[OffsetRange, Commit]) -> int:
+    return covered[0].first
+
+
 def _check_chain(commits: Sequence[Commit], findings: Findings) -> None:
     """Commit LSNs rise, and every commit record continues where the one before ended."""
     for before, after in pairwise(commits):
         text = f"commit record {after.lsn} follows {before.lsn}"
         if (after.timeline, after.lsn) <= (before.timeline, before.lsn):
-            findings.add(Kind.ORDER, text)
+            findings.add(Kind.ORDER_VIOLATIONS, text)
         elif after.timeline == before.timeline and after.previous_lsn != before.lsn:
-            findings.add(Kind.ORDER, f"{text}, but continues {after.previous_lsn}")
+            findings.add(Kind.ORDER_VIOLATIONS, f"{text}, but continues {after.previous_lsn}")
 
 
 def _add_commit_delays(
@@ -285,7 +280,9 @@ class _SequenceJudge:
         self._reached[read.key] = older
         text = f"goes back to the state of LSN {versions.lsns[older]}"
         self._observed.record_right(read)
-        self._observed.findings.add(Kind.ORDER, f"document {read.key} at {read.output.place}: {text}")
+        self._observed.findings.add(
+            Kind.ORDER_VIOLATIONS, f"document {read.key} at {read.output.place}: {text}"
+        )
 
 
 def _index(digests: list[bytes | None], wanted: bytes | None, start: int) -> int | None:
@@ -354,11 +351,11 @@ class _SnapshotJudge:
         if best == wanted and not self._strange:
             lsn = self._lsns[counts.index(best)]
             text = f"snapshot {number} goes back behind commit {self._lsns[self._reached]}"
-            findings.add(Kind.ORDER, f"{text}, to {lsn}")
+            findings.add(Kind.ORDER_VIOLATIONS, f"{text}, to {lsn}")
             return
         off = wanted - best + len(self._strange)
         text = f"at no commit do all {wanted:,} documents match snapshot {number}"
-        findings.add(Kind.STATE, f"{text}; at the best one, at least {off:,} differ")
+        findings.add(Kind.INCONSISTENT_STATES, f"{text}; at the best one, at least {off:,} differ")
 
     def _count(self, versions: DocumentVersions, value: bytes | None, step: int) -> None:
         for number, digest in enumerate(versions.digests):

@@ -34,11 +34,6 @@ class Output:
     problem: str | None = None
     """Why it cannot be read."""
 
-    @property
-    def partition(self) -> int:
-        """Records of one partition come in order."""
-        return self.place[0]
-
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:

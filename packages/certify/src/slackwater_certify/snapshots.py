@@ -9,7 +9,7 @@ PostgreSQL is read in one transaction with the table.
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # the extra `lake` brings them; each is imported where a tabl
     from pyiceberg.table import StaticTable
 
 _Row = Mapping[str, Any]
+_Shown = dict[DocumentKey, tuple[bytes, list[Any]]]
+"""The documents of a snapshot: digest, and the key as it was read."""
 _AWAY_SECONDS: Final = 0.5
 """Between two attempts to reach a server that is away."""
 _ABSENT: Final = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
@@ -95,55 +97,45 @@ def read_lake_table(output: OutputSpecification, reader: DocumentReader) -> Outp
         raise unreadable(f"{kind.name} table {output.name}", str(error)) from error
 
 
-class _SnapshotDiff:
-    """Turns snapshots into outputs: documents that are new, different or gone since the one before."""
-
-    def __init__(self, reader: DocumentReader) -> None:
-        self._reader = reader
-        self._rows: dict[DocumentKey, tuple[bytes, list[Any]]] = {}
-        """The documents of the last snapshot: digest, and the key as it was read."""
-        self._number = 0
-
-    def add(self, rows: Iterable[_Row], visible_ms: int) -> list[Output]:
-        """Returns the outputs of the next snapshot."""
-        outputs: list[Output] = []
-        seen: dict[DocumentKey, tuple[bytes, list[Any]]] = {}
-        for row in rows:
-            place = (self._number, len(outputs))
-            try:
-                document = self._reader.document(row)
-            except UnreadableValueError as error:
-                outputs.append(Output(place, visible_ms, problem=f"{error}: {dict(row)}"))
-                continue
-            key, value = self._reader.key_of(document), digest(document)
-            if key in seen:
-                problem = f"the table has document {key} more than once"
-                outputs.append(Output(place, visible_ms, problem=problem))
-            elif key not in self._rows or self._rows[key][0] != value:
-                outputs.append(Output(place, visible_ms, document=row))
-            seen[key] = value, [row[column.name] for column in self._reader.key]
-        for key in self._rows.keys() - seen.keys():
-            place = (self._number, len(outputs))
-            outputs.append(Output(place, visible_ms, key=self._rows[key][1]))
-        self._rows = seen
-        self._number += 1
-        return outputs
-
-
 def _from_snapshots(
     reader: DocumentReader, snapshots: Iterable[_Snapshot], clock: str, timed_since_ms: int | None = None
 ) -> OutputRecords:
     """Makes outputs of all snapshots, and a commit record of each that claims another commit."""
-    diff, times = _SnapshotDiff(reader), list[int]()
-    outputs, commits = list[Output](), list[Commit]()
+    times, outputs, commits = list[int](), list[Output](), list[Commit]()
+    shown: _Shown = {}
     for visible_ms, rows, claim in snapshots:
-        found = diff.add(rows, visible_ms)
+        before, shown = shown, {}
+        found = list(_changes(reader, rows, before, shown))
+        for position, what in enumerate(found):
+            lsn = None if claim is None else claim.lsn
+            outputs.append(Output((len(times), position), visible_ms, lsn=lsn, **what))
         if claim is not None:
-            found = [replace(output, lsn=claim.lsn) for output in found]
             _add_commit(commits, claim, visible_ms, OffsetRange(len(times), len(found), 0, len(found) - 1))
         times.append(visible_ms)
-        outputs += found
     return OutputRecords(outputs, commits, times, clock, timed_since_ms)
+
+
+def _changes(
+    reader: DocumentReader, rows: Iterable[_Row], before: _Shown, shown: _Shown
+) -> Iterator[dict[str, Any]]:
+    """Yields what outputs say of documents that are new, different or gone since the snapshot before.
+
+    Notes what is shown now.
+    """
+    for row in rows:
+        try:
+            document = reader.document(row)
+        except UnreadableValueError as error:
+            yield {"problem": f"{error}: {dict(row)}"}
+            continue
+        key, value = reader.key_of(document), digest(document)
+        if key in shown:
+            yield {"problem": f"the table has document {key} more than once"}
+        elif key not in before or before[key][0] != value:
+            yield {"document": row}
+        shown[key] = value, [row[column.name] for column in reader.key]
+    for key in before.keys() - shown.keys():
+        yield {"key": before[key][1]}
 
 
 def _add_commit(commits: list[Commit], claim: _Claim, visible_ms: int, covered: OffsetRange) -> None:
@@ -179,7 +171,7 @@ def _watched_snapshots(
         try:
             with psycopg.connect(connections.output_database()) as connection:
                 connection.isolation_level, connection.read_only = IsolationLevel.REPEATABLE_READ, True
-                set_json_loads(_loads, connection)
+                set_json_loads(partial(json.loads, parse_float=str), connection)
                 while True:
                     yield _table_snapshot(connection, output, now_ms)
                     has_begun = True
@@ -200,10 +192,6 @@ def _table_snapshot(
         claim = None if output.ledger is None else connection.execute(_LEDGER, [output.ledger]).fetchone()
         rows: list[_Row] = list(cursor.execute(query).fetchall())
     return _Snapshot(now_ms(), rows, None if claim is None else _Claim(*claim))
-
-
-def _loads(text: str | bytes) -> Any:
-    return json.loads(text, parse_float=str)
 
 
 class _DeltaTable:

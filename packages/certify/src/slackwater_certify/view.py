@@ -26,6 +26,11 @@ _CREATE_TABLE = re.compile(
 )
 _SAME_COLUMN = re.compile("Catalog Error: Column with name .* already exists!", re.DOTALL)
 """What DuckDB says of two columns that it takes for one; PostgreSQL has no two of the same name."""
+_NAMES = "SELECT schema_name || '.' || table_name FROM duckdb_tables() WHERE NOT internal ORDER BY table_oid"
+_KEYS = """
+SELECT schema_name || '.' || table_name, constraint_column_names FROM duckdb_constraints()
+WHERE constraint_type = 'PRIMARY KEY'
+"""
 _TABLE = re.compile(r"\"(?:[^\"]|\"\")*\"|\w+")
 _IDENTITY = re.compile(
     rf"\s*ALTER\s+TABLE\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?(?:({_TABLE.pattern})\s*\.\s*)?({_TABLE.pattern})\s+"
@@ -64,15 +69,6 @@ class Table:
         """Schema and table."""
         return tuple(self.name.split(".", 1))
 
-    def positions(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """Returns the positions of columns.
-
-        Raises:
-            KeyError: there is no such column.
-        """
-        places = {name: position for position, (name, _) in enumerate(self.columns)}
-        return tuple(places[name] for name in names)
-
 
 def read_tables(ddl: str, file: str) -> dict[str, Table]:
     """Reads the tables of CREATE TABLE statements, by ``schema.table``; other statements are ignored.
@@ -92,35 +88,20 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
                     hint = "DuckDB takes them for one: certify with a schema of only this view's tables"
                     raise CertifyConfigError(problem, hint)
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-                try:
-                    connection.execute(statement)
-                except duckdb.CatalogException as error:
-                    if _SAME_COLUMN.match(str(error)) is None:
-                        raise
-                    problem = (
-                        f"{file}: table {name} has columns whose names differ only in upper and lower case"
-                    )
-                    raise CertifyConfigError(problem, "DuckDB takes them for one: rename one") from error
-            columns = connection.execute(
-                "SELECT schema_name || '.' || table_name, column_name FROM duckdb_columns() "
-                "WHERE NOT internal ORDER BY table_oid, column_index"
-            ).fetchall()
-            keys = dict(
-                connection.execute(
-                    "SELECT schema_name || '.' || table_name, constraint_column_names "
-                    "FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY'"
-                ).fetchall()
-            )
-            names = list(dict.fromkeys(name for name, _ in columns))
-            types = {name: _types(connection, name) for name in names}
+                connection.execute(statement)
+            keys = dict(connection.execute(_KEYS).fetchall())
+            types = {name: _types(connection, name) for (name,) in connection.execute(_NAMES).fetchall()}
         except duckdb.Error as error:
+            if isinstance(error, duckdb.CatalogException) and _SAME_COLUMN.match(str(error)):
+                problem = f"{file}: table {name} has columns whose names differ only in upper and lower case"
+                raise CertifyConfigError(problem, "DuckDB takes them for one: rename one") from error
             raise CertifyConfigError(f"{file}: DuckDB refuses the tables: {error}") from error
-    if not names:
+    if not types:
         raise CertifyConfigError(f"{file}: it contains no CREATE TABLE statement")
     indexes = _identity_indexes(ddl)
     return {
-        name: Table(name, types[name], tuple(keys.get(name, ())), indexes.get(name.lower(), ""))
-        for name in names
+        name: Table(name, columns, tuple(keys.get(name, ())), indexes.get(name.lower(), ""))
+        for name, columns in types.items()
     }
 
 
@@ -220,11 +201,10 @@ def load_view(specification: Specification) -> View:
             _create_empty(connection, table)
         try:
             tree = _parse(connection, text, file)
-            tables = {name: declared[name] for name in _tables_read(tree) if name in declared}
+            read = map(_table_name, _base_tables(tree))
+            tables = {name: declared[name] for name in read if name in declared}
             _complete_groups(tree, declared)
-            sql = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchall()[
-                0
-            ][0]
+            sql = _answer(connection, "SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
             relation = connection.sql(sql)
         except duckdb.Error as error:
             raise CertifyConfigError(f"{file}: DuckDB refuses the view: {error}") from error
@@ -244,9 +224,7 @@ def _create_empty(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, text: str, file: str) -> dict[str, Any]:
-    tree: dict[str, Any] = json.loads(
-        connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0]
-    )
+    tree: dict[str, Any] = json.loads(_answer(connection, "SELECT json_serialize_sql(?)", text))
     if tree.get("error"):
         raise CertifyConfigError(f"{file}: expected one SELECT: {tree.get('error_message')}")
     return tree
@@ -259,8 +237,13 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
-def _tables_read(tree: Any) -> list[str]:
-    return [_table_name(node) for node in _nodes(tree) if node.get("type") == "BASE_TABLE"]
+def _answer(connection: duckdb.DuckDBPyConnection, query: str, text: str) -> str:
+    ((found,),) = connection.execute(query, [text]).fetchall()
+    return str(found)
+
+
+def _base_tables(tree: Any) -> list[dict[str, Any]]:
+    return [node for node in _nodes(tree) if node.get("type") == "BASE_TABLE"]
 
 
 def _table_name(node: Mapping[str, Any]) -> str:
@@ -272,7 +255,7 @@ def _complete_groups(tree: Any, tables: Mapping[str, Table]) -> None:
         groups = select.get("group_expressions")
         if not groups or len(select["group_sets"]) != 1:
             continue
-        sources = [node for node in _nodes(select["from_table"]) if node.get("type") == "BASE_TABLE"]
+        sources = _base_tables(select["from_table"])
         for node in sources:
             table = tables.get(_table_name(node))
             if table is not None:
@@ -326,10 +309,11 @@ def row_keys(specification: Specification, view: View) -> dict[str, RowKey]:
     for name, table in view.tables.items():
         if name not in named:
             raise wrong_key(file, f'view.rows."{name}"', "missing, but the view reads this table")
-        try:
-            positions = table.positions(named[name])
-        except KeyError as error:
-            raise wrong_key(file, f'view.rows."{name}"', f"no column {error} in it") from error
+        places = {column: position for position, (column, _) in enumerate(table.columns)}
+        for column in named[name]:
+            if column not in places:
+                raise wrong_key(file, f'view.rows."{name}"', f"no column {column!r} in it")
+        positions = [places[column] for column in named[name]]
         found[name] = _row_key(positions, [column.shape.read for column in view.reader.key])
     return found
 

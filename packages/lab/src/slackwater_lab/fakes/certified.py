@@ -281,7 +281,7 @@ class Topics:
                 self.output,
                 value,
                 json.dumps(each.key),
-                each.partition,
+                each.place[0],
                 timestamp=each.visible_ms,
                 headers=headers,
             )
