@@ -123,11 +123,9 @@ def read_ignored(path: Path) -> list[Ignored]:
 
 
 def ask_database(locks: Sequence[Path], database: str | None) -> tuple[int, list[Advisory]]:
-    """Returns how many packages are installed, and what is known about them.
+    """Returns how many packages the locks install, and what is known about them.
 
-    Args:
-        locks: Requirements with exact versions and hashes.
-        database: The address of a service that answers as OSV's; None: the one that pip-audit knows.
+    ``database`` is the address of a service that answers as OSV's; None: the one that pip-audit knows.
 
     Raises:
         UnreachableDatabaseError: There is no answer.

@@ -80,14 +80,9 @@ def load_libraries() -> None:
 
 
 def look(root: Path, mechanism: Mechanism, logs: Path, limit: float, *, has_properties: bool = True) -> Quick:
-    """Runs the quick tests of a mechanism once, without a mutant.
+    """Runs the quick tests of a mechanism once, without a mutant, with or without property tests.
 
-    Args:
-        root: The files that are tested.
-        mechanism: What is tested.
-        logs: Where output goes.
-        limit: Tests that took more CPU time than this (s) the last time are left out.
-        has_properties: Whether property tests are run, too.
+    Tests that took more CPU time than the limit (in seconds) the last time are left out.
 
     Raises:
         BaselineError: they fail.

@@ -5,9 +5,12 @@ without the site. The same code gives the same text.
 """
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import click
@@ -26,20 +29,16 @@ NOTE = "<!-- `make docs` writes this page from the code. -->\n\n"
 WIDTH = 110
 
 ERROR_MODULES = {
-    "Every package": "packages/slackwater/src/slackwater/protocol/errors.py",
-    "Pipelines (`slackwater run`, `slackwater.api`)": (
-        "packages/slackwater/src/slackwater/outputs/contract.py"
-    ),
-    "Views (`slackwater.sql`)": "packages/slackwater/src/slackwater/sql/errors.py",
-    "Consumers and producers (`slackwater.client`)": "packages/slackwater/src/slackwater/client/errors.py",
-    "Messages of services (`slackwater_messaging`)": (
-        "packages/messaging/src/slackwater_messaging/__init__.py"
-    ),
-    "The sidecar": "sidecar/src/slackwater_sidecar/consumption.py",
-    "Change events (`slackwater.cdc`)": "packages/slackwater/src/slackwater/cdc/errors.py",
-    "The cut log and Redis (`slackwater.cuts`)": "packages/slackwater/src/slackwater/cuts/errors.py",
-    "The certifier (`slackwater_certify`)": "packages/certify/src/slackwater_certify/errors.py",
-    "The command": "packages/slackwater/src/slackwater/settings/errors.py",
+    "Every package": "slackwater.protocol.errors",
+    "Pipelines (`slackwater run`, `slackwater.api`)": "slackwater.outputs.contract",
+    "Views (`slackwater.sql`)": "slackwater.sql.errors",
+    "Consumers and producers (`slackwater.client`)": "slackwater.client.errors",
+    "Messages of services (`slackwater_messaging`)": "slackwater_messaging",
+    "The sidecar": "slackwater_sidecar.consumption",
+    "Change events (`slackwater.cdc`)": "slackwater.cdc.errors",
+    "The cut log and Redis (`slackwater.cuts`)": "slackwater.cuts.errors",
+    "The certifier (`slackwater_certify`)": "slackwater_certify.errors",
+    "The command": "slackwater.settings.errors",
 }
 """The modules whose docstrings draw the trees of errors, by heading."""
 
@@ -261,38 +260,27 @@ def errors_page() -> str:
         "`StateError` an investigation, and an `UnavailableError` only another attempt. The other classes "
         "are for callers that react to one of them in particular.\n",
     ]
-    for heading, path in ERROR_MODULES.items():
-        lines += [f"\n### {heading}\n", f"```text\n{_tree(ROOT / path)}\n```"]
+    for heading, module in ERROR_MODULES.items():
+        lines += [f"\n### {heading}\n", f"```text\n{_tree(module)}\n```"]
     return _page(lines)
 
 
 def _causes() -> Iterator[tuple[str, str]]:
     """Gives the causes of doctor, each with the docstring below it, or with its name in words."""
-    path = ROOT / "packages/slackwater/src/slackwater/cli/diagnosis.py"
-    body = next(
-        node.body
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef) and node.name == Cause.__name__
-    )
-    for at, node in enumerate(body):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            after = body[at + 1] if at + 1 < len(body) else None
-            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            cause = Cause[node.targets[0].id].value
-            text = str(after.value.value) if is_text else f"{cause.replace('_', ' ').capitalize()}."  # type: ignore[union-attr]
-            yield cause, text
+    (declared,) = ast.parse(inspect.getsource(Cause)).body
+    for node, after in pairwise([*ast.iter_child_nodes(declared), ast.Pass()]):
+        match node, after:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+                yield Cause[name].value, text
+            case ast.Assign(targets=[ast.Name(id=name)]), _:
+                yield Cause[name].value, f"{Cause[name].value.replace('_', ' ').capitalize()}."
 
 
-def _tree(path: Path) -> str:
+def _tree(module: str) -> str:
     """Returns the tree of errors that a module's docstring draws."""
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    after = text.partition("::\n")[2].lstrip("\n").splitlines()
-    drawn = []
-    for line in after:
-        if line.strip() and not line.startswith("    "):
-            break
-        drawn.append(line.removeprefix("    "))
-    return "\n".join(drawn).rstrip()
+    after = (inspect.getdoc(import_module(module)) or "").partition("::\n")[2].lstrip("\n").splitlines()
+    drawn = takewhile(lambda line: not line.strip() or line.startswith("    "), after)
+    return "\n".join(line.removeprefix("    ") for line in drawn).rstrip()
 
 
 def _cell(text: str) -> str:

@@ -27,12 +27,9 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
 
 def build_images(targets: Sequence[str], *, debian: str | None, certificates: Path | None) -> list[str]:
-    """Builds images and returns their names.
+    """Builds images and returns their names; without an image of Debian, one is made with ``debootstrap``.
 
-    Args:
-        targets: Of BASES and SERVERS.
-        debian: An image to begin with; None: one is made with ``debootstrap``.
-        certificates: A file of certificates that downloads within builds trust, besides Debian's own.
+    Downloads within builds trust the given file of certificates, besides Debian's own.
 
     Raises:
         subprocess.CalledProcessError: a download or a build failed; standard error says why.
