@@ -57,11 +57,11 @@ def test_without_one_transaction_the_same_consumers_repeat_effects(system: Syste
     ChaosRun(system, say).finish()  # nobody writes any more, everything is visible
     assert system.consumers is not None
     system.consumers.without = ("one-transaction",)  # from the next start on, which follows the kill
-    for number in (1, 2):
-        Disturber(system).kill_consumers(number)
+    for which in ("first", "second"):
+        Disturber(system).kill(f"{which} consumers")
 
     with ThreadPoolExecutor(1) as pool:
-        death = pool.submit(Disturber(system).kill_consumer_at, APPLIED)
+        death = pool.submit(Disturber(system).kill_at, APPLIED, "consumer")
         while not death.done():
             touch_orders(system)
             wait([death], LOOK_SECONDS)
@@ -80,7 +80,7 @@ def test_without_the_progress_check_the_same_run_finds_repeated_documents(system
     system.without = ("progress-check",)  # from the next start on, which follows the kill
     touch_orders(system)
 
-    Disturber(system).kill_sink_at(SinkStep.COMMITTED)
+    Disturber(system).kill_at(SinkStep.COMMITTED)
 
     last = system.write_last()
     assert system.wait(lambda: system.visible.newest_lsn > last, SECONDS)

@@ -72,7 +72,7 @@ class NotingDisturber:
         def do(*arguments: object) -> None:
             with self._noting:
                 self.done.append(" ".join(map(str, (name, *arguments))))
-            if name == "kill_one" and not self.has_workers:
+            if "python worker" in arguments and not self.has_workers:
                 raise NothingToDisturbError("worker", 1)
 
         return do

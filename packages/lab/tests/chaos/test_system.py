@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -52,7 +53,7 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
 
 def test_what_dies_is_reported_and_started_again() -> None:
     lamp, deaths = Lamp(), []
-    supervised = Supervised(lamp, lambda part: deaths.append(part.name))
+    supervised = Supervised(cast("Part", lamp), lambda part: deaths.append(part.name))
     supervised.start()
     supervised.do(lambda part: part.kill())
     assert lamp.started.wait(SECONDS)
@@ -63,7 +64,7 @@ def test_what_dies_is_reported_and_started_again() -> None:
 
 def test_after_the_end_of_supervision_the_dead_stay_dead() -> None:
     lamp, deaths = Lamp(), list[Part]()
-    supervised = Supervised(lamp, deaths.append)
+    supervised = Supervised(cast("Part", lamp), deaths.append)
     supervised.start()
     supervised.stop()
     supervised.do(lambda part: part.kill())
@@ -73,7 +74,7 @@ def test_after_the_end_of_supervision_the_dead_stay_dead() -> None:
 
 def test_what_is_taken_away_is_started_only_when_it_may_be_back() -> None:
     lamp, deaths = Lamp(), threading.Event()
-    supervised = Supervised(lamp, lambda part: deaths.set())
+    supervised = Supervised(cast("Part", lamp), lambda part: deaths.set())
     supervised.is_kept_down = True
     supervised.start()
     supervised.do(lambda part: part.kill())

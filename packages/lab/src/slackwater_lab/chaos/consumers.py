@@ -271,7 +271,7 @@ class Consumers:
     """Members of :data:`GROUPS`, each a program; their rows are in a database of their own.
 
     Args:
-        folder: For the control folders.
+        folder: Has the control folders of all processes.
         logs: For the logs.
         dsn: The database of the source; a second one is made on that server.
         bootstrap: The broker, for the judge.
@@ -297,10 +297,6 @@ class Consumers:
     def numbered(self, number: int) -> list[str]:
         """Names the members with this number, one of each group that has this many."""
         return [name for name in self.programs if name.endswith(f"-{number}")]
-
-    def control(self, name: str) -> ControlFolder:
-        """The control folder of a member."""
-        return ControlFolder(self._folder / name)
 
     @property
     def exactly_once(self) -> list[str]:
@@ -336,7 +332,7 @@ class Consumers:
 
     def _command(self, name: str, group: ConsumerGroup) -> list[str]:
         module = [sys.executable, "-m", "slackwater_lab.chaos.consumers"]
-        return [*module, str(self.control(name).path), group.name, self._route, self._url, *self.without]
+        return [*module, str(self._folder / name), group.name, self._route, self._url, *self.without]
 
     def _deliveries(self, group: ConsumerGroup) -> list[Delivery]:
         with psycopg.connect(self._url) as connection:

@@ -1,9 +1,8 @@
 """Everything that a fault can do to the running system."""
 
-import contextlib
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import psutil
 import redis
@@ -11,33 +10,53 @@ import redis
 from slackwater.dev.processes import ManagedProcess
 from slackwater_lab.chaos.consumers import Consumers
 from slackwater_lab.chaos.disk import Disk
-from slackwater_lab.chaos.system import System
+from slackwater_lab.chaos.system import Part, System
 from slackwater_lab.errors import NothingToDisturbError
 from slackwater_lab.servers.proxy import TcpProxy
 
 _STEP_SECONDS = 300.0
 """How long a sink may take to reach a step: Spark may just be starting."""
 _ROLE_SECONDS = 300.0
-_PROGRAMS = ("sidecar-1", "sidecar-2", "pipeline")
+_BOTH_SIDECARS = ["sidecar-1", "sidecar-2"]
+_PROGRAMS = (*_BOTH_SIDECARS, "pipeline")
+_MEMBERS = {"first consumers": 1, "second consumers": 2}
+"""Their numbers."""
+_ROUTES = ("connect", "sidecar", "pipeline", "consumers", "redis")
 
 
 class Disturber:
     """Everything that a fault can do to the running system. Thread-safe; all methods block until done.
 
-    Parts: ``broker``, ``connect``, ``postgres``, ``redis``, ``sidecar-1``, ``sidecar-2``, ``pipeline``, and
-    ``output``, the server of the output's tables; members of consumer groups by their numbers.
-    Whatever dies is started again by a supervisor, as systemd or Kubernetes would. Routes: ``connect``,
-    ``sidecar``, ``pipeline`` and ``consumers`` to Kafka, ``redis`` to Redis, ``partition``: Connect to the
-    second broker.
+    Targets are parts: ``broker``, ``connect``, ``postgres``, ``redis``, ``sidecar-1``, ``sidecar-2``,
+    ``pipeline``, ``output``, the server of the output's tables; ``both sidecars``, ``first consumers`` of
+    each group and ``second consumers``; and processes of the pipeline: ``python worker``, ``python daemon``,
+    ``executor`` (a JVM). Whatever dies is started again by a supervisor, as systemd or Kubernetes would.
+    Routes: ``connect``, ``sidecar``, ``pipeline`` and ``consumers`` to Kafka, ``redis`` to Redis,
+    ``partition``: Connect to the second broker.
     """
 
     def __init__(self, system: System) -> None:
         self._system = system
         self._paused: dict[str, ManagedProcess] = {}
 
-    def kill(self, part: str) -> None:
-        """SIGKILL to a part and all its processes."""
-        self._system.parts[part].do(lambda it: it.kill())
+    def kill(self, target: str) -> None:
+        """SIGKILL to all processes of parts, or to one process of the pipeline."""
+        self._do(target, lambda it: it.kill())
+
+    def pause(self, target: str) -> None:
+        """SIGSTOP to all processes of parts, or to one process of the pipeline, until :meth:`resume`."""
+        if target in _ROLES:
+            self._paused[target] = self._one(target)
+            self._paused[target].pause()
+        else:
+            self._do(target, lambda it: it.pause())
+
+    def resume(self, target: str) -> None:
+        """SIGCONT to what was paused; nothing happens when it is gone."""
+        if target not in _ROLES:
+            self._do(target, lambda it: it.resume())
+        elif (process := self._paused.pop(target, None)) is not None:
+            process.resume()
 
     def take_away(self, part: str) -> None:
         """SIGKILL to a part, which stays dead until :meth:`bring_back`."""
@@ -48,63 +67,23 @@ class Disturber:
         """Lets the supervisor start the part again."""
         self._system.parts[part].is_kept_down = False
 
-    def pause(self, part: str) -> None:
-        """SIGSTOP to a part and all its processes."""
-        self._system.parts[part].do(lambda it: it.pause())
+    def kill_at(self, step: str, who: str = "sink") -> None:
+        """One of them kills itself at a step of its work; returns when one has.
 
-    def resume(self, part: str) -> None:
-        """SIGCONT after :meth:`pause`."""
-        self._system.parts[part].do(lambda it: it.resume())
-
-    def kill_one(self, role: str) -> None:
-        """SIGKILL to one process of the pipeline: ``worker``, ``daemon`` (Python), ``executor`` (JVM)."""
-        self._one(role).kill()
-
-    def pause_one(self, role: str) -> None:
-        """SIGSTOP to one process of the pipeline, until :meth:`resume_one`."""
-        process = self._paused[role] = self._one(role)
-        process.pause()
-
-    def resume_one(self, role: str) -> None:
-        """SIGCONT to the process that was paused; nothing happens when it is gone."""
-        process = self._paused.pop(role, None)
-        if process is not None:
-            process.resume()
-
-    def kill_sink_at(self, step: str) -> None:
-        """The pipeline's driver kills itself when its sink reaches that step; returns when it has."""
-        system, control = self._system, self._system.control("pipeline")
-        control.kill_at(step)
-        if not system.wait(lambda: not control.deadly_step(), _STEP_SECONDS):
-            control.spare()
-            raise NothingToDisturbError(f"sink at step {step}", _STEP_SECONDS)
-
-    def kill_consumers(self, number: int) -> None:
-        """SIGKILL to the members with this number."""
-        for name in self._consumers.numbered(number):
-            self.kill(name)
-
-    def pause_consumers(self, number: int) -> None:
-        """SIGSTOP to the members with this number, until :meth:`resume_consumers`."""
-        for name in self._consumers.numbered(number):
-            self.pause(name)
-
-    def resume_consumers(self, number: int) -> None:
-        """SIGCONT after :meth:`pause_consumers`."""
-        for name in self._consumers.numbered(number):
-            self.resume(name)
-
-    def kill_consumer_at(self, step: str) -> None:
-        """A member that is to be exactly once kills itself at that step; returns when one has."""
-        system, consumers = self._system, self._consumers
-        controls = [consumers.control(name) for name in consumers.exactly_once]
+        Args:
+            step: The step.
+            who: ``sink``: the pipeline's driver; ``consumer``: any member that is to be exactly once.
+        """
+        system = self._system
+        names = ["pipeline"] if who == "sink" else self._consumers.exactly_once
+        controls = [system.control(name) for name in names]
         for control in controls:
             control.kill_at(step)
         has_died = system.wait(lambda: not all(each.deadly_step() for each in controls), _STEP_SECONDS)
         for control in controls:
             control.spare()
         if not has_died:
-            raise NothingToDisturbError(f"consumer at step {step}", _STEP_SECONDS)
+            raise NothingToDisturbError(f"{who} at step {step}", _STEP_SECONDS)
 
     def flush_redis(self) -> None:
         """FLUSHALL."""
@@ -114,60 +93,42 @@ class Disturber:
         except redis.RedisError as error:
             raise NothingToDisturbError(f"Redis that answers ({error})", 0) from error
 
-    def fill_disk(self) -> None:
-        """No byte more for the pipeline's checkpoint, index and Spark's local files."""
-        self._system.disk.fill()
-
-    def free_disk(self) -> None:
-        """Room again."""
-        self._system.disk.free()
-
-    def fill_lake(self) -> None:
-        """No byte more for the tables of the lake."""
-        self._lake_disk().fill()
-
-    def free_lake(self) -> None:
-        """Room again."""
-        self._lake_disk().free()
+    def disk(self, of: str) -> Disk:
+        """The disk of the ``pipeline``: checkpoint, index, Spark's local files; or of the ``lake``."""
+        disk = self._system.output.disk if of == "lake" else self._system.disk
+        if disk is None:
+            raise NothingToDisturbError("a disk of the output", 0)
+        return disk
 
     def move_clocks(self, offset: timedelta) -> None:
         """Wall clocks of sidecars and pipeline differ so much from the machine's from now on."""
         for name in _PROGRAMS:
             self._system.control(name).move_clock(offset)
 
-    def pause_network(self, route: str) -> None:
-        """Nothing passes on a route."""
-        for proxy in self._proxies(route):
-            proxy.pause()
-
-    def resume_network(self, route: str) -> None:
-        """Lets what was held back pass."""
-        for proxy in self._proxies(route):
-            proxy.resume()
-
-    def delay_network(self, route: str, duration: timedelta) -> None:
-        """Everything on a route passes so much later in each direction; zero: at once."""
-        for proxy in self._proxies(route):
-            proxy.delay(duration)
-
-    def cut_network(self, route: str) -> None:
-        """All connections of a route are reset."""
-        for proxy in self._proxies(route):
-            proxy.cut()
+    def network(self, action: Callable[[TcpProxy], None], *routes: str) -> None:
+        """Does something to what passes on routes."""
+        stack = self._system.stack
+        for route in routes:
+            if route == "redis":
+                action(self._system.redis_proxy)
+            elif route == "partition":
+                action(stack.second_kafka.proxy("connect"))
+            else:
+                action(stack.kafka.proxy(route))
+                action(stack.second_kafka.proxy(route))
 
     def heal(self) -> None:
         """Ends everything that lasts."""
         for role in list(self._paused):
-            self.resume_one(role)
+            self.resume(role)
         for supervised in self._system.parts.values():
             supervised.is_kept_down = False
             supervised.do(lambda it: it.resume())
-        for route in ("connect", "sidecar", "pipeline", "consumers", "redis"):
-            self.resume_network(route)
-            self.delay_network(route, timedelta())
-        self.free_disk()
+        self.network(lambda proxy: proxy.resume(), *_ROUTES)
+        self.network(lambda proxy: proxy.delay(timedelta()), *_ROUTES)
+        self.disk("pipeline").free()
         if self._system.output.disk is not None:
-            self.free_lake()
+            self.disk("lake").free()
         self.move_clocks(timedelta())
         self._system.control("pipeline").spare()
 
@@ -178,45 +139,34 @@ class Disturber:
             raise NothingToDisturbError("a consumer", 0)
         return consumers
 
-    def _lake_disk(self) -> Disk:
-        disk = self._system.output.disk
-        if disk is None:
-            raise NothingToDisturbError("a disk of the output", 0)
-        return disk
-
-    def _proxies(self, route: str) -> Iterable[TcpProxy]:
-        stack = self._system.stack
-        if route == "redis":
-            return [self._system.redis_proxy]
-        if route == "partition":
-            return [stack.second_kafka.proxy("connect")]
-        return [stack.kafka.proxy(route), stack.second_kafka.proxy(route)]
+    def _do(self, target: str, action: Callable[[Part | ManagedProcess], None]) -> None:
+        if target in _ROLES:
+            action(self._one(target))
+            return
+        names = _BOTH_SIDECARS if target == "both sidecars" else [target]
+        if target in _MEMBERS:
+            names = self._consumers.numbered(_MEMBERS[target])
+        for name in names:
+            self._system.parts[name].do(action)
 
     def _one(self, role: str) -> ManagedProcess:
         """A process of the pipeline, as soon as there is one."""
-        pipeline = self._system.program("pipeline")
-        find: Callable[[], list[ManagedProcess]] = functools.partial(pipeline.children, _ROLES[role])
-        if not self._system.wait(lambda: bool(find()), _ROLE_SECONDS):
+        found: list[ManagedProcess] = []
+
+        def look() -> bool:
+            found[:] = self._system.program("pipeline").children(_ROLES[role])
+            return bool(found)
+
+        if not self._system.wait(look, _ROLE_SECONDS):
             raise NothingToDisturbError(role, _ROLE_SECONDS)
-        with contextlib.suppress(IndexError):
-            return find()[0]
-        raise NothingToDisturbError(role, _ROLE_SECONDS)
+        return found[0]
 
 
-def _is_worker(process: psutil.Process) -> bool:
-    """Says whether it is a forked Python worker, not the daemon that forks."""
+def _is_python(process: psutil.Process, *, forks: bool) -> bool:
+    """Says whether it is the process that Python workers are forked from, or one of them."""
     try:
         parent = process.parent()
-        return parent is not None and _is_pyspark(process) and _is_pyspark(parent)
-    except psutil.Error:
-        return False
-
-
-def _is_daemon(process: psutil.Process) -> bool:
-    """Says whether it is the process that Python workers are forked from."""
-    try:
-        parent = process.parent()
-        return parent is not None and _is_pyspark(process) and not _is_pyspark(parent)
+        return parent is not None and _is_pyspark(process) and _is_pyspark(parent) != forks
     except psutil.Error:
         return False
 
@@ -234,4 +184,8 @@ def _is_pyspark(process: psutil.Process) -> bool:
     return "pyspark.daemon" in command or "pyspark.worker" in command
 
 
-_ROLES = {"worker": _is_worker, "daemon": _is_daemon, "executor": _is_executor}
+_ROLES: dict[str, Callable[[psutil.Process], bool]] = {
+    "python worker": partial(_is_python, forks=False),
+    "python daemon": partial(_is_python, forks=True),
+    "executor": _is_executor,
+}

@@ -1,9 +1,10 @@
 """The table of faults: what is done, why, for how long, and what must be up again afterwards."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from slackwater.outputs.contract import SinkKind, SinkStep
 from slackwater_lab.chaos.consumers import APPLIED, SESSION_SECONDS
@@ -24,7 +25,7 @@ class Fault:
     reason: str
     """What could break."""
     how: str
-    seconds: tuple[float, float]
+    seconds: tuple[float, float] = _BLOW
     """Least and greatest time that it lasts."""
     back: str
     """What must be up again before its end counts."""
@@ -44,40 +45,53 @@ class Fault:
 
 
 _KAFKA = frozenset({SinkKind.KAFKA})
-_POSTGRES = frozenset({SinkKind.POSTGRES})
-_LAKES = frozenset({SinkKind.DELTA, SinkKind.ICEBERG})
+_OF_POSTGRES: dict[str, Any] = {"target": "output", "outputs": frozenset({SinkKind.POSTGRES})}
+_OF_CONSUMERS: dict[str, Any] = {"outputs": _KAFKA, "needs_consumers": True}
+_BEYOND_SESSION = (SESSION_SECONDS + 2, SESSION_SECONDS + 8)
 
 _DECISIVE = (SinkStep.PROGRESS, SinkStep.COMMITTED)
 """Just before and just after the commit."""
 
 
-def _kill(part: str, reason: str, *, stops_pipeline: bool = False) -> Fault:
+def _kill(
+    name: str,
+    reason: str,
+    to: str = "the process and its children",
+    back: str = "",
+    *,
+    target: str = "",
+    **more: Any,
+) -> Fault:
     return Fault(
-        name=f"{part} killed",
+        name=f"{name} killed",
         reason=reason,
-        how="SIGKILL to the process and its children",
-        seconds=_BLOW,
-        back=f"{part}, started by the supervisor",
-        begin=lambda it: it.kill(part),
-        stops_pipeline=stops_pipeline,
+        how=f"SIGKILL to {to}",
+        back=back or f"{name}, started by the supervisor",
+        begin=lambda it: it.kill(target or name),
+        **more,
     )
 
 
-def _pause(part: str, reason: str, longest: float) -> Fault:
+def _pause(
+    name: str,
+    reason: str,
+    seconds: tuple[float, float] = (2.0, 15.0),
+    to: str = "the process and its children",
+    back: str = "",
+    *,
+    target: str = "",
+    **more: Any,
+) -> Fault:
     return Fault(
-        name=f"{part} paused",
+        name=f"{name} paused",
         reason=reason,
-        how="SIGSTOP, later SIGCONT, to the process and its children",
-        seconds=(2.0, longest),
-        back=f"{part}, with its old connections",
-        begin=lambda it: it.pause(part),
-        end=lambda it: it.resume(part),
+        how=f"SIGSTOP, later SIGCONT, to {to}",
+        seconds=seconds,
+        back=back or f"{name}, with its old connections",
+        begin=lambda it: it.pause(target or name),
+        end=lambda it: it.resume(target or name),
+        **more,
     )
-
-
-def _both(disturb: Callable[[Disturber, str], None], disturber: Disturber) -> None:
-    for part in ("sidecar-1", "sidecar-2"):
-        disturb(disturber, part)
 
 
 def _sink(step: SinkStep, reason: str, outputs: frozenset[SinkKind] = frozenset(SinkKind)) -> Fault:
@@ -85,35 +99,37 @@ def _sink(step: SinkStep, reason: str, outputs: frozenset[SinkKind] = frozenset(
         name=f"sink killed: {step.replace('_', ' ')}",
         reason=reason,
         how="the driver sends SIGKILL to itself when its sink reaches the step",
-        seconds=_BLOW,
         back="pipeline, started by the supervisor with the same checkpoint",
-        begin=lambda it: it.kill_sink_at(step),
+        begin=lambda it: it.kill_at(step),
         stops_pipeline=True,
         is_in_short=step in _DECISIVE,
         outputs=outputs,
     )
 
 
-def _network(name: str, route: str, reason: str, longest: float) -> Fault:
+def _network(
+    name: str, route: str, reason: str, seconds: tuple[float, float] = (2.0, 15.0), **more: Any
+) -> Fault:
     return Fault(
         name=f"network paused: {name}",
         reason=reason,
         how="a proxy holds back all bytes; connections stay",
-        seconds=(2.0, longest),
+        seconds=seconds,
         back="the route; nothing was lost",
-        begin=lambda it: it.pause_network(route),
-        end=lambda it: it.resume_network(route),
+        begin=lambda it: it.network(lambda proxy: proxy.pause(), route),
+        end=lambda it: it.network(lambda proxy: proxy.resume(), route),
+        **more,
     )
 
 
-def _cut(name: str, route: str, reason: str) -> Fault:
+def _cut(name: str, route: str, reason: str, **more: Any) -> Fault:
     return Fault(
         name=f"network cut: {name}",
         reason=reason,
         how="a proxy resets all connections; new ones are accepted at once",
-        seconds=_BLOW,
         back="the clients, connected again",
-        begin=lambda it: it.cut_network(route),
+        begin=lambda it: it.network(lambda proxy: proxy.cut(), route),
+        **more,
     )
 
 
@@ -129,20 +145,24 @@ def _clock(name: str, offset: timedelta) -> Fault:
     )
 
 
+def _delay(milliseconds: int, disturber: Disturber) -> None:
+    later = timedelta(milliseconds=milliseconds)
+    disturber.network(lambda proxy: proxy.delay(later), "sidecar", "pipeline")
+
+
 _SERVERS = (
     _kill("broker", "a batch whose commit is undecided; rows acknowledged but not yet seen; end offsets"),
-    _pause("broker", "requests that time out although they are executed later", 20.0),
+    _pause("broker", "requests that time out although they are executed later", (2.0, 20.0)),
     _kill("connect", "rows, BEGIN and END come again, orders may be numbered again"),
-    _pause("connect", "a transaction stays half in Kafka for a while", 20.0),
+    _pause("connect", "a transaction stays half in Kafka for a while", (2.0, 20.0)),
     _kill("postgres", "the connector starts over in the middle of transactions"),
-    _pause("postgres", "the connector hangs between two rows of a transaction", 15.0),
+    _pause("postgres", "the connector hangs between two rows of a transaction"),
     _kill("redis", "it comes back empty: cuts and markers are gone"),
-    _pause("redis", "calls to it hang instead of failing", 15.0),
+    _pause("redis", "calls to it hang instead of failing"),
     Fault(
         name="redis flushed",
         reason="a batch that was planned needs cuts that are not there any more",
         how="FLUSHALL",
-        seconds=_BLOW,
         back="Redis's content, put back by a sidecar",
         begin=lambda it: it.flush_redis(),
     ),
@@ -150,74 +170,49 @@ _SERVERS = (
 
 _SIDECARS = (
     _kill("sidecar-1", "the other one must continue, cuts of both must agree"),
-    _pause("sidecar-1", "a sidecar that comes back late publishes what is long known", 20.0),
-    Fault(
-        name="both sidecars killed",
-        reason="evidence kept in memory is gone; replays must still be recognised",
-        how="SIGKILL to both at once",
-        seconds=_BLOW,
-        back="both sidecars, started by the supervisor",
-        begin=partial(_both, lambda it, part: it.kill(part)),
+    _pause("sidecar-1", "a sidecar that comes back late publishes what is long known", (2.0, 20.0)),
+    _kill(
+        "both sidecars", "evidence kept in memory is gone; replays must still be recognised", "both at once"
     ),
-    Fault(
-        name="both sidecars paused",
-        reason="no cuts for a while, then many at once",
-        how="SIGSTOP, later SIGCONT, to both",
-        seconds=(2.0, 20.0),
-        back="both sidecars",
-        begin=partial(_both, lambda it, part: it.pause(part)),
-        end=partial(_both, lambda it, part: it.resume(part)),
-    ),
+    _pause("both sidecars", "no cuts for a while, then many at once", (2.0, 20.0), "both", "both sidecars"),
 )
 
 _SPARK = (
     _kill(
         "pipeline", "a batch is planned, or half computed, or its state is half written", stops_pipeline=True
     ),
-    _pause("pipeline", "its transaction may outlive the time-out at the broker", 15.0),
-    Fault(
-        name="python worker killed",
-        reason="a bucket's index is ahead of its state when the task is repeated",
-        how="SIGKILL to one of the pipeline's Python workers",
-        seconds=_BLOW,
-        back="the task, repeated by Spark",
-        begin=lambda it: it.kill_one("worker"),
+    _pause("pipeline", "its transaction may outlive the time-out at the broker"),
+    _kill(
+        "python worker",
+        "a bucket's index is ahead of its state when the task is repeated",
+        "one of the pipeline's Python workers",
+        "the task, repeated by Spark",
     ),
-    Fault(
-        name="python worker paused",
-        reason="one task of a batch is much later than the others",
-        how="SIGSTOP, later SIGCONT, to one of the pipeline's Python workers",
-        seconds=(2.0, 15.0),
+    _pause(
+        "python worker",
+        "one task of a batch is much later than the others",
+        to="one of the pipeline's Python workers",
         back="the worker",
-        begin=lambda it: it.pause_one("worker"),
-        end=lambda it: it.resume_one("worker"),
     ),
-    Fault(
-        name="python daemon killed",
-        reason="all workers of a batch are lost at once, with what they had prepared",
-        how="SIGKILL to the process that the pipeline's Python workers are forked from",
-        seconds=_BLOW,
-        back="the tasks, repeated by Spark in new workers",
-        begin=lambda it: it.kill_one("daemon"),
+    _kill(
+        "python daemon",
+        "all workers of a batch are lost at once, with what they had prepared",
+        "the process that the pipeline's Python workers are forked from",
+        "the tasks, repeated by Spark in new workers",
         is_in_short=False,
     ),
-    Fault(
-        name="executor killed",
-        reason="its buckets move to another executor without their index",
-        how="SIGKILL to one of two executor JVMs (local-cluster)",
-        seconds=_BLOW,
-        back="an executor, started by Spark",
-        begin=lambda it: it.kill_one("executor"),
+    _kill(
+        "executor",
+        "its buckets move to another executor without their index",
+        "one of two executor JVMs (local-cluster)",
+        "an executor, started by Spark",
         needs_executors=True,
     ),
-    Fault(
-        name="executor paused",
-        reason="a task may be computed twice; both attempts have one index folder or two",
-        how="SIGSTOP, later SIGCONT, to one of two executor JVMs (local-cluster)",
-        seconds=(2.0, 15.0),
+    _pause(
+        "executor",
+        "a task may be computed twice; both attempts have one index folder or two",
+        to="one of two executor JVMs (local-cluster)",
         back="the executor",
-        begin=lambda it: it.pause_one("executor"),
-        end=lambda it: it.resume_one("executor"),
         needs_executors=True,
     ),
 )
@@ -239,8 +234,8 @@ _SURROUNDINGS = (
         how="the pipeline's disk (checkpoint, index, Spark's local files) has no byte left, later it has",
         seconds=(9.0, 20.0),
         back="room on the disk, the pipeline started by the supervisor",
-        begin=lambda it: it.fill_disk(),
-        end=lambda it: it.free_disk(),
+        begin=lambda it: it.disk("pipeline").fill(),
+        end=lambda it: it.disk("pipeline").free(),
         stops_pipeline=True,
     ),
     _clock("forward", timedelta(hours=7)),
@@ -251,13 +246,13 @@ _SURROUNDINGS = (
         how="a proxy holds back what Connect writes to the broker that leads one partition of each table",
         seconds=(3.0, 15.0),
         back="the route; the rows arrive late",
-        begin=lambda it: it.pause_network("partition"),
-        end=lambda it: it.resume_network("partition"),
+        begin=lambda it: it.network(lambda proxy: proxy.pause(), "partition"),
+        end=lambda it: it.network(lambda proxy: proxy.resume(), "partition"),
     ),
-    _network("Connect to Kafka", "connect", "rows arrive late and in one burst", 15.0),
-    _network("sidecars to Kafka", "sidecar", "a cut is in the log although its writer got no answer", 15.0),
-    _network("pipeline to Kafka", "pipeline", "a commit is executed although its answer never came", 15.0),
-    _network("clients to Redis", "redis", "calls hang", 15.0),
+    _network("Connect to Kafka", "connect", "rows arrive late and in one burst"),
+    _network("sidecars to Kafka", "sidecar", "a cut is in the log although its writer got no answer"),
+    _network("pipeline to Kafka", "pipeline", "a commit is executed although its answer never came"),
+    _network("clients to Redis", "redis", "calls hang"),
     _cut("sidecars to Kafka", "sidecar", "an append to the cut log fails after it was executed"),
     _cut("pipeline to Kafka", "pipeline", "a commit is undecided: it must not be tried again blindly"),
     _cut("clients to Redis", "redis", "a connection in use breaks"),
@@ -267,21 +262,19 @@ _SURROUNDINGS = (
         how="proxies delay every byte by 200 ms between pipeline, sidecars and Kafka",
         seconds=(3.0, 15.0),
         back="the routes",
-        begin=lambda it: _delay(it, timedelta(milliseconds=200)),
-        end=lambda it: _delay(it, timedelta()),
+        begin=partial(_delay, 200),
+        end=partial(_delay, 0),
     ),
 )
 
 
 _OUTPUTS = (
-    Fault(
-        name="output's server killed",
-        reason="a transaction whose commit is undecided",
-        how="SIGKILL to the PostgreSQL with the output's tables and its children",
-        seconds=_BLOW,
-        back="the server, started by the supervisor",
-        begin=lambda it: it.kill("output"),
-        outputs=_POSTGRES,
+    _kill(
+        "output's server",
+        "a transaction whose commit is undecided",
+        "the PostgreSQL with the output's tables and its children",
+        "the server, started by the supervisor",
+        **_OF_POSTGRES,
     ),
     Fault(
         name="output's server away",
@@ -291,17 +284,15 @@ _OUTPUTS = (
         back="the server",
         begin=lambda it: it.take_away("output"),
         end=lambda it: it.bring_back("output"),
-        outputs=_POSTGRES,
+        outputs=frozenset({SinkKind.POSTGRES}),
     ),
-    Fault(
-        name="output's server paused",
-        reason="a commit whose answer comes when nobody waits for it any more",
-        how="SIGSTOP, later SIGCONT, to the PostgreSQL with the output's tables and its children",
-        seconds=(20.0, 60.0),
-        back="the server, with its old connections",
-        begin=lambda it: it.pause("output"),
-        end=lambda it: it.resume("output"),
-        outputs=_POSTGRES,
+    _pause(
+        "output's server",
+        "a commit whose answer comes when nobody waits for it any more",
+        (20.0, 60.0),
+        "the PostgreSQL with the output's tables and its children",
+        "the server, with its old connections",
+        **_OF_POSTGRES,
     ),
     Fault(
         name="lake's disk full",
@@ -309,72 +300,58 @@ _OUTPUTS = (
         how="the disk with the lake's tables has no byte left, later it has",
         seconds=(20.0, 60.0),
         back="room on the disk",
-        begin=lambda it: it.fill_lake(),
-        end=lambda it: it.free_lake(),
-        outputs=_LAKES,
+        begin=lambda it: it.disk("lake").fill(),
+        end=lambda it: it.disk("lake").free(),
+        outputs=frozenset({SinkKind.DELTA, SinkKind.ICEBERG}),
     ),
 )
 
 
-def _kill_consumers(number: int, which: str) -> Fault:
-    return Fault(
-        name=f"{which} consumers killed",
-        reason="a transaction whose effect is there and whose position is not",
-        how=f"SIGKILL to member {number} of each group that has this many",
-        seconds=_BLOW,
-        back="the members, started by the supervisor",
-        begin=lambda it: it.kill_consumers(number),
-        outputs=_KAFKA,
-        needs_consumers=True,
-    )
-
-
-def _pause_consumers(number: int, which: str) -> Fault:
-    return Fault(
-        name=f"{which} consumers paused",
-        reason="they come back with a transaction that another member has had meanwhile",
-        how=f"SIGSTOP, later SIGCONT, to member {number} of each group, for longer than its session",
-        seconds=(SESSION_SECONDS + 2, SESSION_SECONDS + 8),
-        back="the members, or new ones in their place",
-        begin=lambda it: it.pause_consumers(number),
-        end=lambda it: it.resume_consumers(number),
-        outputs=_KAFKA,
-        needs_consumers=True,
+def _of_members(number: int, which: str) -> tuple[Fault, Fault]:
+    return (
+        _kill(
+            f"{which} consumers",
+            "a transaction whose effect is there and whose position is not",
+            f"member {number} of each group that has this many",
+            "the members, started by the supervisor",
+            **_OF_CONSUMERS,
+        ),
+        _pause(
+            f"{which} consumers",
+            "they come back with a transaction that another member has had meanwhile",
+            _BEYOND_SESSION,
+            f"member {number} of each group, for longer than its session",
+            "the members, or new ones in their place",
+            **_OF_CONSUMERS,
+        ),
     )
 
 
 _CONSUMERS = (
-    _kill_consumers(1, "first"),
-    _kill_consumers(2, "second"),
+    *_of_members(1, "first"),
+    *_of_members(2, "second"),
     Fault(
         name="consumer killed: applied",
         reason="the effect is there and the position is not",
         how="a member sends SIGKILL to itself when it has done the work and not stored the position",
-        seconds=_BLOW,
         back="the member, started by the supervisor",
-        begin=lambda it: it.kill_consumer_at(APPLIED),
-        outputs=_KAFKA,
-        needs_consumers=True,
+        begin=lambda it: it.kill_at(APPLIED, "consumer"),
+        **_OF_CONSUMERS,
     ),
-    _pause_consumers(1, "first"),
-    _pause_consumers(2, "second"),
-    replace(
-        _network("consumers to Kafka", "consumers", "all members are thrown out at once", 15.0),
-        seconds=(SESSION_SECONDS + 2, SESSION_SECONDS + 8),
-        outputs=_KAFKA,
-        needs_consumers=True,
+    _network(
+        "consumers to Kafka",
+        "consumers",
+        "all members are thrown out at once",
+        _BEYOND_SESSION,
+        **_OF_CONSUMERS,
     ),
-    replace(
-        _cut("consumers to Kafka", "consumers", "a commit of positions whose answer never came"),
-        outputs=_KAFKA,
-        needs_consumers=True,
+    _cut(
+        "consumers to Kafka",
+        "consumers",
+        "a commit of positions whose answer never came",
+        **_OF_CONSUMERS,
     ),
 )
-
-
-def _delay(disturber: Disturber, duration: timedelta) -> None:
-    for route in ("sidecar", "pipeline"):
-        disturber.delay_network(route, duration)
 
 
 FAULTS: dict[str, Fault] = {

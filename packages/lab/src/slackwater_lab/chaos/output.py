@@ -110,7 +110,6 @@ class TopicOutput(ChaosOutput):
         return folder
 
     def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
-        """See :meth:`ChaosOutput.watch`."""
         return Visibility(bootstrap, _VIEW, clock)
 
 
@@ -134,16 +133,13 @@ class PostgresOutput(ChaosOutput):
 
     @property
     def servers(self) -> Mapping[str, Server]:
-        """See :attr:`ChaosOutput.servers`."""
         return {"output": self._server}
 
     @property
     def settings(self) -> str:
-        """See :attr:`ChaosOutput.settings`."""
         return f"[postgres]\noutput_url = {json.dumps(self._server.dsn())}\n"
 
     def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
-        """See :meth:`ChaosOutput.watch`."""
         del bootstrap
         return LedgerWatch(self._position, clock)
 
@@ -165,7 +161,6 @@ class PostgresOutput(ChaosOutput):
     def to_judge(
         self, specification: Specification, connections: Connections
     ) -> tuple[Specification, Connections, OutputRecords | None]:
-        """See :meth:`ChaosOutput.to_judge`."""
         self._is_over.set()
         records = None if self._records is None else self._records.result()
         return self._specified(specification), self._addressed(connections), records
@@ -213,7 +208,6 @@ class LakeOutput(ChaosOutput):
         return self
 
     def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
-        """See :meth:`ChaosOutput.watch`."""
         del bootstrap
         return LedgerWatch(self._position, clock)
 
@@ -249,7 +243,6 @@ class DeltaOutput(LakeOutput):
 
     @property
     def settings(self) -> str:
-        """See :attr:`ChaosOutput.settings`."""
         return f"[delta]\nlocation = {json.dumps(str(self._lake))}\nmaintain_every = {_MAINTAIN_EVERY}\n"
 
     def _ledger(self) -> list[dict[str, Any]]:
@@ -275,7 +268,6 @@ class IcebergOutput(LakeOutput):
 
     @property
     def settings(self) -> str:
-        """See :attr:`ChaosOutput.settings`."""
         options = "".join(f"{name} = {json.dumps(value)}\n" for name, value in self._options.items())
         return (
             f"[iceberg]\ncatalog = {json.dumps(_SCHEMA)}\nmaintain_every = {_MAINTAIN_EVERY}\n"

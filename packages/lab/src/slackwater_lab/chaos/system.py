@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 import psycopg
@@ -33,7 +32,7 @@ from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Program, stated_connector, write_run_settings
 from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import LabStack, LabStackSettings
-from slackwater_lab.watching import wait_until
+from slackwater_lab.watching import Background, wait_until
 from slackwater_lab.workloads.workload import Workload
 
 SOURCE = "inv"
@@ -54,30 +53,6 @@ _ASK_SECONDS = 2.0
 """Between two questions to Connect about its connector."""
 
 _log = logging.getLogger(__name__)
-
-
-class Part(Protocol):
-    """Something with processes. Used by one thread at a time, which :class:`Supervised` sees to."""
-
-    @property
-    def name(self) -> str:
-        """One word."""
-
-    @property
-    def is_well(self) -> bool:
-        """True if nobody has to start it; paused counts as well."""
-
-    def start(self) -> None:
-        """Starts it; may wait until it is ready."""
-
-    def kill(self) -> None:
-        """SIGKILL to its tree; nothing happens when it does not run."""
-
-    def pause(self) -> None:
-        """SIGSTOP to its tree; nothing happens when it does not run."""
-
-    def resume(self) -> None:
-        """SIGCONT to its tree; nothing happens when it does not run."""
 
 
 class ServerPart:
@@ -106,49 +81,44 @@ class ServerPart:
 
     def kill(self) -> None:
         """SIGKILL to its tree, if it runs."""
-        if self._server.is_running:
-            self._server.kill()
+        self._if_running(self._server.kill)
 
     def pause(self) -> None:
         """SIGSTOP to its tree, if it runs."""
-        if self._server.is_running:
-            self._server.pause()
+        self._if_running(self._server.pause)
 
     def resume(self) -> None:
         """SIGCONT to its tree, if it runs."""
+        self._if_running(self._server.resume)
+
+    def _if_running(self, action: Callable[[], None]) -> None:
         if self._server.is_running:
-            self._server.resume()
+            action()
 
 
-class Supervised:
-    """Starts a part again whenever it is dead, after a moment; on a thread of its own."""
+Part = Program | ServerPart
+
+
+class Supervised(Background):
+    """Starts a part again whenever it is dead, after a moment; leaves it dead or alive in the end.
+
+    Only one thread at a time uses the part.
+    """
 
     def __init__(self, part: Part, on_death: Callable[[Part], None]) -> None:
+        super().__init__(f"supervisor-{part.name}")
         self.part = part
-        self.restarts = 0
         self.is_kept_down = False
         """While it is true, a part that is dead is not started."""
         self._on_death = on_death
         self._using = threading.RLock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"supervisor-{part.name}", daemon=True)
-
-    def start(self) -> None:
-        """Begins to look after it; the part may run already."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Lets it be, dead or alive. Idempotent."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
 
     def do(self, action: Callable[[Part], None]) -> None:
         """Does something to the part while nobody else does; waits for a start in progress."""
         with self._using:
             action(self.part)
 
-    def _watch(self) -> None:
+    def _work(self) -> None:
         while not self._stop.wait(_SUPERVISION_SECONDS):
             if self.is_kept_down or self.part.is_well:
                 continue
@@ -158,7 +128,6 @@ class Supervised:
             with self._using:
                 try:
                     self.part.start()
-                    self.restarts += 1
                 except SlackwaterError as error:
                     _log.warning("%s does not start: %s", self.part.name, error)
 
@@ -279,9 +248,7 @@ class System:
         self._start_programs()
         stack.start_connector(self.definition.tables)
         stack.wait_until_streaming()
-        self.visible = self.output.watch(self.bootstrap, self.clock)
-        self.visible.start()
-        self._running.callback(self.visible.stop)
+        self.visible = self._running.enter_context(self.output.watch(self.bootstrap, self.clock))
         self._supervise()
         if not self.wait(lambda: self.visible.newest_lsn > 0, _START_SECONDS):
             raise RunFailedError(
@@ -354,12 +321,11 @@ class System:
         for name, server in servers.items():
             self.parts[name] = Supervised(ServerPart(name, server), self._died)
         for supervised in self.parts.values():
-            supervised.start()
-        self._running.callback(self._let_be)
+            self._running.enter_context(supervised)
 
     def _start_consumers(self) -> None:
         """The output exists: something of it is visible."""
-        folder, route = self.settings.folder / "consumers", self.stack.kafka.bootstrap_over("consumers")
+        folder, route = self.settings.folder / "control", self.stack.kafka.bootstrap_over("consumers")
         self.consumers = Consumers(
             folder, self.settings.logs, dsn=self.dsn, bootstrap=self.bootstrap, route=route
         )
@@ -367,18 +333,12 @@ class System:
         for name, program in self.consumers.programs.items():
             program.start()
             self._running.callback(program.stop)
-            self.parts[name] = Supervised(program, self._died)
-            self.parts[name].start()
-            self._running.callback(self.parts[name].stop)
+            self.parts[name] = self._running.enter_context(Supervised(program, self._died))
 
     def _died(self, part: Part) -> None:
         self.deaths[part.name] += 1
         if isinstance(part, Program):
             self.last_words.append((part.name, part.last_words()))
-
-    def _let_be(self) -> None:
-        for supervised in self.parts.values():
-            supervised.stop()
 
     def _stop_writers(self) -> None:
         try:

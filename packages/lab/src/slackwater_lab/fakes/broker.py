@@ -127,15 +127,12 @@ class MemoryBroker:
             member.lose()
 
     def partitions(self, topic: str) -> int:
-        """See the protocol."""
         return sum(name == topic for name, _ in self._topics)
 
     def reader(self) -> "MemoryReader":
-        """See the protocol."""
         return MemoryReader(self)
 
     def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> "MemoryMember":
-        """See the protocol."""
         shared = self._groups.setdefault(group, _Group())
         member = MemoryMember(shared, on_revoke)
         shared.members.append(member)
@@ -147,18 +144,15 @@ class MemoryBroker:
         return self._topics[place]
 
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
-        """See the protocol."""
         if not self.partitions(topic):
             self.make_topic(topic, partitions)
         if exactly and self.partitions(topic) != partitions:
             raise ConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
 
     def compaction_lag(self, topic: str) -> timedelta | None:
-        """See the protocol."""
         return self.compaction_lags.get(topic)
 
     def writer(self, transactional_id: str, settings: ProducerSettings) -> "MemoryWriter":
-        """See the protocol."""
         return MemoryWriter(self, transactional_id)
 
 
@@ -177,12 +171,10 @@ class MemoryReader:
         self._positions.update(starts)
 
     def reset(self) -> None:
-        """See the protocol."""
         self._positions.clear()
         self.paused = frozenset()
 
     def pause(self, places: frozenset[Place]) -> None:
-        """See the protocol."""
         self.paused = places
 
     def read(self, seconds: float) -> list[Portion]:
@@ -212,7 +204,6 @@ class MemoryReader:
         return found
 
     def bounds(self, place: Place) -> tuple[int, int]:
-        """See the protocol."""
         held = self._broker.partition(place)
         return held.low, held.end
 
@@ -232,11 +223,9 @@ class MemoryMember:
 
     @property
     def lanes(self) -> frozenset[int]:
-        """See the protocol."""
         return self._lanes
 
     def take_gone(self) -> frozenset[int]:
-        """See the protocol."""
         gone, self._gone = self._gone, frozenset()
         return gone
 
@@ -250,11 +239,9 @@ class MemoryMember:
         self._lanes |= self.target.difference(*others)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
-        """See the protocol."""
         return {place: self._group.offsets[place] for place in places if place in self._group.offsets}
 
     def store(self, offsets: Mapping[Place, Stored]) -> bool:
-        """See the protocol."""
         is_member = self in self._group.members
         if is_member:
             self._group.offsets.update(offsets)
@@ -270,7 +257,6 @@ class MemoryMember:
         return self._group if self in self._group.members else None
 
     def close(self) -> None:
-        """See the protocol."""
         if self in self._group.members:
             self._on_revoke(self._lanes)
             self.vanish()
@@ -303,11 +289,9 @@ class MemoryWriter(KafkaTransactions):
         raise AssertionError("it asks no Kafka")
 
     def open(self) -> None:
-        """See the protocol."""
         self._broker.writers[self._id] = self
 
     def begin(self) -> None:
-        """See the protocol."""
         self.check()
 
     def produce(
@@ -318,7 +302,6 @@ class MemoryWriter(KafkaTransactions):
         headers: Headers,
         report: DeliveryReport | None,
     ) -> None:
-        """See the protocol."""
         self.check()
         count = self._broker.partitions(topic)
         if not count:
@@ -331,29 +314,24 @@ class MemoryWriter(KafkaTransactions):
             self._reports.append(partial(report, None, written[-1]))
 
     def serve(self) -> None:
-        """See the protocol."""
         for report in self._reports:
             report()
         self._reports = []
 
     def flush(self, has_failed: Callable[[], bool] = lambda: False) -> None:
-        """See the protocol."""
         self.serve()
 
     def check(self) -> None:
-        """See the protocol."""
         if self._broker.writers[self._id] is not self:
             raise OvertakenError(f"{self._id} was opened by another writer", "")
 
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
-        """See the protocol."""
         if member.group is None:
             raise TransactionLostError("the consumer has left its group", "")
         found = {(o.topic, o.partition): Stored(o.offset, o.metadata or "") for o in offsets}
         self._offsets = found, member.group
 
     def commit(self) -> None:
-        """See the protocol."""
         self.check()
         for place, records in self._written.items():
             for record in records:
@@ -364,7 +342,6 @@ class MemoryWriter(KafkaTransactions):
         self._end()
 
     def abort(self) -> SlackwaterError | None:
-        """See the protocol."""
         for place, records in self._written.items():
             self._broker.skip(place, len(records))
         self._end()

@@ -74,19 +74,16 @@ class CountingIndex:
         self.reads = 0
 
     def update(self, work: Callable[[IndexTransaction], T]) -> T:
-        """See :class:`~slackwater.engine.index.BucketIndex`."""
         return self._index.update(
             lambda contents: work(cast(IndexTransaction, _CountingContents(contents, self)))
         )
 
     @contextmanager
     def snapshot(self) -> Iterator[Contents]:
-        """See :class:`~slackwater.engine.index.BucketIndex`."""
         with self._index.snapshot() as contents:
             yield cast(Contents, _CountingContents(contents, self))
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
-        """See :class:`~slackwater.engine.index.BucketIndex`."""
         self._index.load(batches, token)
 
 

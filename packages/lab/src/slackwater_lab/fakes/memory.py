@@ -46,7 +46,6 @@ class InMemoryCutLog(CutLog):
         """There is nothing to create."""
 
     def identity(self) -> str | None:
-        """See the class."""
         return self._identity
 
     def append_bytes(self, value: bytes | None) -> int:
@@ -119,15 +118,12 @@ class _InMemoryTopic(CompactedTopic[Entry]):
         """There is nothing to create."""
 
     def read(self) -> list[Entry]:
-        """See the class."""
         return list(self._entries.values())
 
     def put(self, operation: str, values: Mapping[bytes, bytes | None]) -> int:
-        """See the class."""
         return max(self.append(key, value) for key, value in values.items())
 
     def send(self, key: bytes, value: bytes) -> None:
-        """See the class."""
         self.append(key, value)
 
     def append(self, key: bytes, value: bytes | None) -> int:
@@ -167,11 +163,9 @@ class InMemoryMarkerStore(RedisMarkerStore):
         """The id of the bound cut log; empty if there is none."""
 
     def bind(self, log_id: str) -> None:
-        """See the class."""
         self.bound = log_id
 
     def adopt(self, source: str) -> bool:
-        """See the class."""
         if not self.bound:
             return False
         is_foreign = self._is_of_another_log(source)
@@ -181,7 +175,6 @@ class InMemoryMarkerStore(RedisMarkerStore):
         return is_foreign
 
     def clear(self, source: str, timeline: int) -> None:
-        """See the class."""
         for key in [key for key in self._cuts if key[0] == source]:
             del self._cuts[key]
         of_sources: tuple[dict[str, Any], ...] = (
@@ -196,7 +189,6 @@ class InMemoryMarkerStore(RedisMarkerStore):
             of_source.pop(source, None)
 
     def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
-        """See the class."""
         source, timeline = cut.cut.source, cut.cut.timeline
         if self._is_of_another_log(source) or timeline < self._timelines.get(source, timeline):
             return False
@@ -212,13 +204,11 @@ class InMemoryMarkerStore(RedisMarkerStore):
         return True
 
     def position(self, source: str) -> StoredPosition | None:
-        """See the class."""
         return None if self._is_of_another_log(source) else self._positions.get(source)
 
     def set_markers(
         self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
     ) -> bool:
-        """See the class."""
         held = self._positions.get(source)
         if self._is_of_another_log(source) or (held is not None and held.position > position):
             return False
@@ -227,32 +217,25 @@ class InMemoryMarkerStore(RedisMarkerStore):
         return True
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
-        """See the class."""
         cuts = self._cuts_of(source, timeline)
         return cuts[-1] if cuts else None
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
-        """See the class."""
         return [c for c in self._cuts_of(source, timeline) if c.cut.lsn > lsn][:limit]
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
-        """See the class."""
         return {} if self._is_of_another_log(source) else dict(self._markers.get(source, {}))
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
-        """See the class."""
         self._status[source] = status
 
     def status(self, source: str) -> FrontierStatus | None:
-        """See the class."""
         return self._status.get(source)
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
-        """See the class."""
         self._open[source] = list(transactions)
 
     def open(self, source: str) -> list[OpenTransaction]:
-        """See the class."""
         return sorted(self._open.get(source, ()), key=lambda t: (t.since_ms, t.xid))
 
     def close(self) -> None:

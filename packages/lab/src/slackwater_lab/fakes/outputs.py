@@ -67,28 +67,23 @@ class MemoryTopics:
         self._records: list[tuple[Place, int]] = []
 
     def make(self, topic: str, partitions: int = 1) -> None:
-        """See the protocol."""
         self.broker.make_topic(topic, partitions)
 
     def begin(self) -> None:
-        """See the protocol."""
         self._places.clear()
         self._records.clear()
 
     def write(self, place: Place, value: bytes | None, key: bytes | None = None) -> None:
-        """See the protocol."""
         offset = self.broker.append(place, value, key)
         self._written.setdefault(place, []).append(offset)
         self._places.add(place)
         self._records.append((place, offset))
 
     def written(self) -> dict[Place, list[int]]:
-        """See the protocol."""
         written, self._written = self._written, {}
         return written
 
     def end(self, *, commits: bool = True) -> None:
-        """See the protocol."""
         for place, offset in () if commits else self._records:
             self.broker.remove(place, offset)
         for place in self._places:
@@ -117,22 +112,18 @@ class KafkaTopics:
         create_topics(self._admin, [NewTopic(topic, partitions, 1)], _SECONDS)
 
     def begin(self) -> None:
-        """See the protocol."""
         self._producer.begin_transaction()
 
     def write(self, place: Place, value: bytes | None, key: bytes | None = None) -> None:
-        """See the protocol."""
         topic, partition = place
         self._producer.produce(topic, value, key, partition, on_delivery=self._note)
 
     def written(self) -> dict[Place, list[int]]:
-        """See the protocol."""
         self._producer.flush(_SECONDS)
         written, self._written = self._written, {}
         return {place: sorted(offsets) for place, offsets in written.items()}
 
     def end(self, *, commits: bool = True) -> None:
-        """See the protocol."""
         if commits:
             self._producer.commit_transaction(_SECONDS)
         else:
@@ -421,7 +412,6 @@ class Ticking(SystemClock):
         self._seconds = 0.0
 
     def monotonic(self) -> float:
-        """See the base."""
         self._seconds += 1.0
         return self._seconds
 

@@ -66,7 +66,6 @@ class RegistryServer(HttpFake):
             return number
 
     def answer(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, object]:
-        """See the base."""
         self.requests.append(path)
         if self.failure is not None:
             return self.failure, {"error_code": self.failure, "message": "told to fail"}
