@@ -25,7 +25,6 @@ from slackwater_lab.chaos.schedule import ScheduledFault
 def occurrence(fault: str, began_ms: int, recovered_ms: int, recovery: float = 1.0) -> Occurrence:
     return Occurrence(
         planned=ScheduledFault(fault, 0.0, 0.0),
-        round=1,
         began=0.0,
         ended=10.0,
         recovered=10.0 + recovery,

@@ -6,12 +6,14 @@ import errno
 import os
 import resource
 import subprocess
-import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 import psutil
+
+from slackwater_lab.watching import Background
 
 _SIZE = "512m"
 _BALLAST = "ballast"
@@ -19,26 +21,49 @@ _PIECE_BYTES = 1 << 20
 _REFILL_SECONDS = 0.01
 
 
-class Disk(Protocol):
+class Disk(ABC):
     """A folder whose room can be taken."""
 
-    folder: Path
-    how: str
+    how: ClassVar[str]
     """What being full means here."""
-    says: str
+    says: ClassVar[str]
     """How the system words the error."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+
+    @abstractmethod
     def fill(self) -> None:
         """Not a byte more."""
 
+    @abstractmethod
     def free(self) -> None:
         """Room again."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a folder has nothing to give back
         """Gives everything back."""
 
 
-class _SmallDisk:
+class _Filler(Background):
+    """Writes a file until it is stopped: what others free is taken at once."""
+
+    def __init__(self, ballast: Path) -> None:
+        super().__init__("disk-filler")
+        self._ballast = ballast
+        self.take_all()
+
+    def take_all(self) -> None:
+        with self._ballast.open("ab", buffering=0) as ballast:
+            for size in (_PIECE_BYTES, 4096, 1):
+                _write_until_full(ballast.fileno(), b"\0" * size)
+
+    def _work(self) -> None:
+        while not self._stop.wait(_REFILL_SECONDS):
+            self.take_all()
+
+
+class _SmallDisk(Disk):
     """A file system in memory of its own, filled by a ballast file; needs the right to mount.
 
     What others free while it is full is taken at once: a pipeline that deletes as much as it writes would
@@ -49,10 +74,8 @@ class _SmallDisk:
     says = os.strerror(errno.ENOSPC)
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._is_free = threading.Event()
-        self._filler: threading.Thread | None = None
-        folder.mkdir(parents=True)
+        super().__init__(folder)
+        self._filler: _Filler | None = None
         command = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "slackwater-chaos", str(folder)]
         subprocess.run(command, check=True, capture_output=True)
         atexit.register(self.close)
@@ -60,16 +83,13 @@ class _SmallDisk:
     def fill(self) -> None:
         """Returns when there is no room; keeps it so until :meth:`free`."""
         if self._filler is None:
-            self._is_free.clear()
-            self._take_all()
-            self._filler = threading.Thread(target=self._keep_full, name="disk-filler", daemon=True)
+            self._filler = _Filler(self.folder / _BALLAST)
             self._filler.start()
 
     def free(self) -> None:
         """Removes the ballast; nothing happens when there is none."""
         if self._filler is not None:
-            self._is_free.set()
-            self._filler.join()
+            self._filler.stop()
             self._filler = None
             (self.folder / _BALLAST).unlink(missing_ok=True)
 
@@ -79,17 +99,8 @@ class _SmallDisk:
         atexit.unregister(self.close)
         subprocess.run(["umount", "-l", str(self.folder)], check=False, capture_output=True)
 
-    def _keep_full(self) -> None:
-        while not self._is_free.wait(_REFILL_SECONDS):
-            self._take_all()
 
-    def _take_all(self) -> None:
-        with (self.folder / _BALLAST).open("ab", buffering=0) as ballast:
-            for size in (_PIECE_BYTES, 4096, 1):
-                _write_until_full(ballast.fileno(), b"\0" * size)
-
-
-class ForbiddenGrowth:
+class ForbiddenGrowth(Disk):
     """An ordinary folder; no file of the given processes may grow (RLIMIT_FSIZE). Needs no rights.
 
     A process that is started while the disk is full is not limited.
@@ -99,9 +110,8 @@ class ForbiddenGrowth:
     says = os.strerror(errno.EFBIG)
 
     def __init__(self, folder: Path, processes: Callable[[], Iterable[int]]) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self._processes = processes
-        folder.mkdir(parents=True)
 
     def fill(self) -> None:
         """Limits the processes that run now; those they start inherit it."""
@@ -110,9 +120,6 @@ class ForbiddenGrowth:
     def free(self) -> None:
         """Lifts the limit."""
         self._limit(resource.RLIM_INFINITY)
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
     def _limit(self, size: int) -> None:
         for pid in self._processes():

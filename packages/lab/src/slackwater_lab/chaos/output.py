@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import psycopg
 from deltalake import DeltaTable
@@ -42,26 +42,23 @@ _CONNECT_SECONDS: Final = 2
 _LEDGER: Final = "SELECT commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
 
 
-class ChaosOutput(ABC):
-    """An output that faults can be done to; a context manager: what it needs runs within."""
+class ChaosOutput:
+    """An output that faults can be done to, topics of the broker; what it needs runs within its block."""
 
-    kind: SinkKind
+    kind = SinkKind.KAFKA
     disk: Disk | None = None
     """The disk of its own that can be full; None: it has none."""
 
     def __init__(self) -> None:
         self._running = ExitStack()
+        self.servers: Mapping[str, Server] = {}
+        """Servers of its own, by the name of their part."""
 
-    def __enter__(self) -> "ChaosOutput":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._running.close()
-
-    @property
-    def servers(self) -> Mapping[str, Server]:
-        """Servers of its own, by the name of their part."""
-        return {}
 
     def pipeline(self, folder: Path, place: Path) -> Path:
         """Returns the folder of the pipeline with this output.
@@ -70,20 +67,17 @@ class ChaosOutput(ABC):
             folder: That of the workload's pipeline.
             place: For a copy; does not exist.
         """
-        shutil.copytree(folder, place)
-        head, _, _ = (folder / "pipeline.toml").read_text().partition("[output]")
-        text = f'{head}[output]\nkind = "{self.kind}"\ntable = "{_TABLE}"\n'
-        (place / "pipeline.toml").write_text(text)
-        return place
+        del place
+        return folder
 
     @property
     def settings(self) -> str:
         """What the settings file of the run says of it."""
         return ""
 
-    @abstractmethod
     def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
         """Makes what follows how far it has come."""
+        return Visibility(bootstrap, _VIEW, clock)
 
     def begin_judging(self, specification: Specification, connections: Connections) -> None:
         """Begins to read what can only be read while it is written; returns when it has been read once.
@@ -99,21 +93,26 @@ class ChaosOutput(ABC):
         return specification, connections, None
 
 
-class TopicOutput(ChaosOutput):
-    """Topics of the broker."""
-
-    kind = SinkKind.KAFKA
+class _TableOutput(ChaosOutput, ABC):
+    """A table with a ledger."""
 
     def pipeline(self, folder: Path, place: Path) -> Path:
-        """See :meth:`ChaosOutput.pipeline`: the workload's own."""
-        del place
-        return folder
+        shutil.copytree(folder, place)
+        head, _, _ = (folder / "pipeline.toml").read_text().partition("[output]")
+        text = f'{head}[output]\nkind = "{self.kind}"\ntable = "{_TABLE}"\n'
+        (place / "pipeline.toml").write_text(text)
+        return place
 
     def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
-        return Visibility(bootstrap, _VIEW, clock)
+        del bootstrap
+        return LedgerWatch(self._position, clock)
+
+    @abstractmethod
+    def _position(self) -> int | None:
+        """Returns the newest commit of the ledger; None: there is none, or no answer."""
 
 
-class PostgresOutput(ChaosOutput):
+class PostgresOutput(_TableOutput):
     """Tables of a server of their own."""
 
     kind = SinkKind.POSTGRES
@@ -121,19 +120,16 @@ class PostgresOutput(ChaosOutput):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._server = PostgresServer(folder / "output")
+        self.servers = {"output": self._server}
         self._is_over = threading.Event()
         self._records: Future[OutputRecords] | None = None
 
-    def __enter__(self) -> "PostgresOutput":
+    def __enter__(self) -> Self:
         self._running.callback(self._stop)
         self._server.start()
         self._threads = self._running.enter_context(ThreadPoolExecutor(1, thread_name_prefix="reader"))
         self._running.callback(self._is_over.set)
         return self
-
-    @property
-    def servers(self) -> Mapping[str, Server]:
-        return {"output": self._server}
 
     @property
     def settings(self) -> str:
@@ -187,7 +183,7 @@ class PostgresOutput(ChaosOutput):
         self._server.stop()
 
 
-class LakeOutput(ChaosOutput):
+class LakeOutput(_TableOutput):
     """Tables of a lake on a disk that can be full.
 
     Args:
@@ -200,16 +196,12 @@ class LakeOutput(ChaosOutput):
         self._place = folder / "lake"
         self._processes = processes
 
-    def __enter__(self) -> "LakeOutput":
+    def __enter__(self) -> Self:
         self.disk = make_disk(self._place, self._processes)
         self._running.callback(self.disk.close)
         self._lake = self.disk.folder / "tables"
         self._lake.mkdir()
         return self
-
-    def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
-        del bootstrap
-        return LedgerWatch(self._position, clock)
 
     def to_judge(
         self, specification: Specification, connections: Connections
@@ -260,7 +252,7 @@ class IcebergOutput(LakeOutput):
 
     kind = SinkKind.ICEBERG
 
-    def __enter__(self) -> "IcebergOutput":
+    def __enter__(self) -> Self:
         super().__enter__()
         self._catalog: Catalog = load_catalog(_SCHEMA, **self._options)
         self._running.callback(self._close)
@@ -298,12 +290,8 @@ class IcebergOutput(LakeOutput):
 
 def make_output(kind: SinkKind, folder: Path, processes: Callable[[], Iterable[int]]) -> ChaosOutput:
     """Makes the output of a run; nothing runs yet."""
-    match kind:
-        case SinkKind.KAFKA:
-            return TopicOutput()
-        case SinkKind.POSTGRES:
-            return PostgresOutput(folder)
-        case SinkKind.DELTA:
-            return DeltaOutput(folder, processes)
-        case SinkKind.ICEBERG:
-            return IcebergOutput(folder, processes)
+    if kind is SinkKind.KAFKA:
+        return ChaosOutput()
+    if kind is SinkKind.POSTGRES:
+        return PostgresOutput(folder)
+    return (DeltaOutput if kind is SinkKind.DELTA else IcebergOutput)(folder, processes)

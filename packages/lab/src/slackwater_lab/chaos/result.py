@@ -5,7 +5,7 @@ The table: fault x times x changes x lost x repeated x torn. Runs that are kept 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,12 +24,11 @@ _VERSION = 1
 _HEADINGS = ("fault", "times", "changes", "lost", "repeated", "torn", "visible again after")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Occurrence:
     """One fault that happened."""
 
     planned: ScheduledFault
-    round: int
     began: float
     """Seconds of the monotonic clock, as all times here."""
     ended: float
@@ -99,29 +98,27 @@ def rows(occurrences: Iterable[Occurrence], certificate: Certificate) -> list[Fa
     Wrong documents are put down to every fault during which they were published; the column can thus add up
     to more, or less, than were found. Of what was lost or repeated only the sum is known.
     """
-    by_fault: dict[str, list[Occurrence]] = {}
-    for occurrence in occurrences:
-        by_fault.setdefault(occurrence.planned.fault, []).append(occurrence)
-    return [_row(name, by_fault[name], certificate) for name in FAULTS if name in by_fault]
+    found = list(occurrences)
+    once = [[_row(each, certificate) for each in found]]
+    return [replace(row, torn=_wrong_during(row.fault, found, certificate)) for row in merged(once)]
 
 
-def _row(name: str, occurrences: Sequence[Occurrence], certificate: Certificate) -> FaultRow:
-    recoveries = [occurrence.recovery_seconds for occurrence in occurrences]
+def _row(occurrence: Occurrence, certificate: Certificate) -> FaultRow:
     return FaultRow(
-        fault=name,
-        times=len(occurrences),
-        changes=sum(occurrence.changes for occurrence in occurrences),
+        fault=occurrence.planned.fault,
+        times=1,
+        changes=occurrence.changes,
         lost=None if certificate.lost else 0,
         repeated=None if certificate.repeated else 0,
-        torn=_wrong_during(occurrences, certificate),
-        recovery_seconds=round(median(recoveries), 1),
-        longest_recovery_seconds=round(max(recoveries), 1),
+        torn=0,
+        recovery_seconds=occurrence.recovery_seconds,
+        longest_recovery_seconds=occurrence.recovery_seconds,
     )
 
 
-def _wrong_during(occurrences: Iterable[Occurrence], certificate: Certificate) -> int:
-    """Wrong outputs that were published during these occurrences."""
-    spans = [(each.began_ms, each.recovered_ms) for each in occurrences]
+def _wrong_during(fault: str, occurrences: Iterable[Occurrence], certificate: Certificate) -> int:
+    """Wrong outputs that were published during the occurrences of a fault."""
+    spans = [(each.began_ms, each.recovered_ms) for each in occurrences if each.planned.fault == fault]
     starts = [bucket.start_ms for bucket in certificate.timeline]
     width = starts[1] - starts[0] if len(starts) > 1 else 0
     return sum(
@@ -288,7 +285,7 @@ def _merged_row(found: Sequence[FaultRow]) -> FaultRow:
         repeated=None if any(row.repeated is None for row in found) else 0,
         torn=sum(row.torn for row in found),
         recovery_seconds=round(median(recoveries), 1),
-        longest_recovery_seconds=max(row.longest_recovery_seconds for row in found),
+        longest_recovery_seconds=round(max(row.longest_recovery_seconds for row in found), 1),
     )
 
 

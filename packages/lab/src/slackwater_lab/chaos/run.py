@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 
 from slackwater.protocol import epoch_ms, format_position
 from slackwater_certify import (
@@ -32,16 +32,6 @@ _CONSUMED_SECONDS = 180.0
 """How long consumers may need to read the rest after the last commit was visible."""
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    planned: ScheduledFault
-    began: float
-    began_ms: int
-    ended: float
-    changes: int
-    """Committed before its begin."""
 
 
 class ChaosRun:
@@ -91,10 +81,10 @@ class ChaosRun:
             futures = [pool.submit(self._happen, begin, planned) for planned in round_.planned]
         ended = [happened for future in futures if (happened := future.result()) is not None]
         if ended:
-            self._await_recovery(round_, ended)
+            self._await_recovery(ended)
 
-    def _happen(self, round_began: float, planned: ScheduledFault) -> _Ended | None:
-        """One fault from its begin to its end, on a thread of its own."""
+    def _happen(self, round_began: float, planned: ScheduledFault) -> Occurrence | None:
+        """One fault from its begin to its end, on a thread of its own; its changes are those before it."""
         clock, fault = self._system.clock, FAULTS[planned.fault]
         self._sleep(round_began + planned.after_seconds - clock.monotonic())
         changes = self._system.writers.counts().changes
@@ -108,22 +98,19 @@ class ChaosRun:
         if fault.end is not None:
             self._sleep(planned.seconds)
             fault.end(self._disturber)
-        return _Ended(planned, began, began_ms, clock.monotonic(), changes)
+        ended = clock.monotonic()
+        return Occurrence(planned, began, ended, ended, began_ms, began_ms, changes)
 
-    def _await_recovery(self, round_: Round, ended: list[_Ended]) -> None:
+    def _await_recovery(self, ended: list[Occurrence]) -> None:
         names = " + ".join(each.planned.fault for each in ended)
         lsn = self._lsn(names)
         seen = self._await_visible(lsn, names)
         clock = self._system.clock
         now_ms, changes = epoch_ms(clock.now()), self._system.writers.counts().changes
         for each in ended:
-            occurrence = Occurrence(
-                planned=each.planned,
-                round=round_.number,
-                began=each.began,
-                ended=each.ended,
+            occurrence = replace(
+                each,
                 recovered=max(seen, each.ended),
-                began_ms=each.began_ms,
                 recovered_ms=now_ms,
                 changes=changes - each.changes,
             )
@@ -142,8 +129,7 @@ class ChaosRun:
             found.extend([] if lsn is None else [lsn])
             return bool(found)
 
-        if not self._system.wait(ask, _LSN_SECONDS):
-            raise self._not_recovered("the database", f"does not answer {_LSN_SECONDS:.0f} s after '{after}'")
+        self._await(ask, _LSN_SECONDS, after, lambda: ("the database", "does not answer"))
         return found[0]
 
     def _await_visible(self, lsn: int, after: str) -> float:
@@ -153,16 +139,25 @@ class ChaosRun:
             system.writers.raise_failure()
             return system.visible.newest_lsn >= lsn
 
-        if not system.wait(look, _RECOVERY_SECONDS):
+        def problem() -> tuple[str, str]:
             seen, wanted = format_position(system.visible.newest_lsn), format_position(lsn)
-            reason = f"is at {seen}, a commit at {wanted} is not visible {_RECOVERY_SECONDS:.0f} s after"
-            raise self._not_recovered("the output", f"{reason} '{after}'")
+            return "the output", f"is at {seen}, a commit at {wanted} is not visible"
+
+        self._await(look, _RECOVERY_SECONDS, after, problem)
         seen_at = system.visible.first_at(lsn)
         return system.clock.monotonic() if seen_at is None else seen_at
 
-    def _not_recovered(self, what: str, reason: str) -> RunFailedError:
-        logs = self._system.settings.logs
-        return RunFailedError(what, f"{reason}; what each process said last is in {logs}")
+    def _await(
+        self,
+        condition: Callable[[], bool],
+        seconds: float,
+        after: str,
+        problem: Callable[[], tuple[str, str]],
+    ) -> None:
+        if not self._system.wait(condition, seconds):
+            what, reason = problem()
+            logs = f"what each process said last is in {self._system.settings.logs}"
+            raise RunFailedError(what, f"{reason} {seconds:.0f} s after '{after}'; {logs}")
 
     @staticmethod
     def _sleep(seconds: float) -> None:
