@@ -36,10 +36,7 @@ _ASK_SECONDS = 60.0
 class Program:
     """A process of the product with its log; it can be started again. For one thread at a time.
 
-    Args:
-        name: One word.
-        arguments: The command line, asked for at each start.
-        logs: The folder of its log.
+    The command line is asked for at each start.
     """
 
     def __init__(self, name: str, arguments: Callable[[], Sequence[str]], logs: Path) -> None:
@@ -60,13 +57,7 @@ class Program:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Starts it; returns before it is of any use.
-
-        Args:
-            lifetime: Whether it may outlive this process.
-            folder: Where it works; None: where this process does.
-            environment: Added to the environment of this process.
-        """
+        """Starts it; returns before it is of any use."""
         order = Launch(argv=tuple(self.command), cwd=folder or Path.cwd(), environment=environment or {})
         self._process = launch(order, self.log, lifetime)
 
@@ -168,11 +159,7 @@ def slackwater_command(*arguments: str) -> Sequence[str]:
 class Product:
     """Programs that run on a stack, by name; a context manager that ends them. Used by one thread.
 
-    Args:
-        stack: Its servers; they are neither started nor stopped here.
-        folder: For logs and checkpoints; programs work in it.
-        clock: The time; None: the system's.
-        command: Makes the command line of a ``slackwater`` subcommand.
+    The stack's servers are neither started nor stopped here. Programs work in the folder.
     """
 
     def __init__(
@@ -235,10 +222,7 @@ class Product:
     def start_pipeline(self, pipeline: Path, *options: str, local: Path | None = None) -> Program:
         """Starts ``slackwater run``.
 
-        Args:
-            pipeline: Its folder.
-            options: Of the command.
-            local: A folder for indexes and Spark's local files; None: where the command puts them.
+        Indexes and Spark's local files are in ``local``; None: where the command puts them.
         """
         given, settings = self.stack.settings, self.folder / "pipeline.toml"
         connect = ("--connect-url", self.stack.connect.address) if given.connect else ()
@@ -298,13 +282,7 @@ def stated_connector(source: str) -> str:
 
 
 def write_run_settings(path: Path, local: Path, more: str = "") -> Path:
-    """Writes a settings file with which everything that ``slackwater run`` keeps on disk lies in a folder.
-
-    Args:
-        path: The file.
-        local: The folder of indexes and of Spark's local files; created.
-        more: Further sections.
-    """
+    """Writes a settings file with which everything that ``slackwater run`` keeps on disk lies in a folder."""
     (local / "local").mkdir(parents=True, exist_ok=True)
     path.write_text(
         f"[run]\nindex_root = {json.dumps(str(local / 'index'))}\n"

@@ -62,12 +62,7 @@ def publishing_pipeline(
 ) -> Iterator[PublishingPipeline]:
     """Makes the folder of a pipeline, which is named like it, and opens its output.
 
-    Args:
-        folder: Where; it must not exist.
-        view: The name of its view.
-        output: What pipeline.toml says of the output, in TOML.
-        servers: Where it publishes.
-        emit: Which states: ``transactions`` or ``latest``.
+    The output is in TOML. States are ``transactions`` or ``latest``.
     """
     (folder / "views").mkdir(parents=True)
     head = f'name = "{folder.name}"\nsource = "{SOURCE}"\nemit = "{emit}"\n'

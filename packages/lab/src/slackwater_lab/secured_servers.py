@@ -64,11 +64,7 @@ class Certificate:
 def certificate(folder: Path, name: str, issuer: Certificate | None, *, host: str = LOOPBACK) -> Certificate:
     """Makes a certificate for a day, and writes it into a folder.
 
-    Args:
-        folder: Gets NAME.pem and NAME.key.
-        name: The common name.
-        issuer: Who signs it; None: an authority that signs itself.
-        host: The address of the server that shows it.
+    The authority that signs itself has no issuer.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -129,10 +125,7 @@ def broker_with_user(folder: Path, user: str, password: str) -> Iterator[LabBrok
 class SecuredServers:
     """A broker, a Redis and an identity provider; a context manager.
 
-    Args:
-        folder: For data, logs and certificates.
-        users: Password by name; every user can come in every way.
-        masters: Those of them who may do everything; others may do in Kafka what ACLs allow.
+    Every user can come in every way. Masters may do everything, others in Kafka what ACLs allow.
     """
 
     def __init__(self, folder: Path, users: Mapping[str, str], masters: Sequence[str] = ()) -> None:
@@ -293,11 +286,8 @@ def _binding(user: str, right: Right) -> AclBinding:
 class IdentityProvider(HttpFake):
     """Gives clients that know their secret signed tokens, as by OpenID Connect.
 
-    It answers the client credentials grant, and tells with which key tokens are signed.
-
-    Args:
-        clients: Secret by client; a token's subject is its client.
-        audience: Whom tokens are for.
+    It answers the client credentials grant, and tells with which key tokens are signed. A token's subject is
+    its client.
     """
 
     def __init__(self, clients: Mapping[str, str], audience: str) -> None:

@@ -31,9 +31,7 @@ class ReceivedSpan:
 class Collector(HttpFake):
     """An OpenTelemetry collector that keeps what it is sent: OTLP over HTTP, in protobuf. Its lists grow.
 
-    Args:
-        tls: What encrypts connections; None: nothing does.
-        admits: Whether a request with these headers is taken; others get 401.
+    Requests whose headers are not admitted get 401.
     """
 
     def __init__(

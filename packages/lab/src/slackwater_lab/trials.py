@@ -71,9 +71,7 @@ class World:
     def program(self, *arguments: str, **settings: str) -> Iterator[Program]:
         """Runs a command as the user until the end of the block, in a process of its own.
 
-        Args:
-            arguments: Of the command.
-            settings: More of them, by the names of their variables without ``SLACKWATER_``.
+        Settings have the names of their variables without ``SLACKWATER_``.
         """
         made = Program(f"p{uuid.uuid4().hex[:8]}", lambda: slackwater_command(*arguments), self.folder)
         environment = self.servers.environment(self.user, "scram")
@@ -126,13 +124,8 @@ class Trial:
 def superfluous(make: Callable[[float], Trial], servers: SecuredServers, user: str) -> list[Right]:
     """Returns the rights without which a role can still do its work.
 
-    With all of them the work has to succeed before and after, so that it fails for no other reason.
-
-    Args:
-        make: Makes the trial again for each line that is left out, with some patience. The lines keep their
-            places.
-        servers: Where it is tried.
-        user: Who.
+    With all of them the work has to succeed before and after, so that it fails for no other reason. The trial
+    is made again for each line that is left out, with some patience; the lines keep their places.
 
     Raises:
         WorkRefusedError: The work cannot be done with all of them; or another error of the product.

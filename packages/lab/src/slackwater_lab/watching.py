@@ -28,11 +28,7 @@ def wait_until(
 ) -> bool:
     """Waits for a condition; returns whether it came true in time.
 
-    Args:
-        condition: What is waited for.
-        seconds: The time that it may take.
-        check: Called while it waits; raises when there is nothing more to wait for.
-        clock: The time; None: the system's.
+    It is checked meanwhile: that raises when there is nothing more to wait for.
     """
     clock, pause = clock or SystemClock(), threading.Event()
     deadline = clock.monotonic() + seconds
@@ -77,11 +73,7 @@ class SeenCommit:
 class CommitWatcher:
     """Follows the commit records of an output. Used by one thread; also before the topic exists.
 
-    Args:
-        bootstrap: The broker.
-        output: Output topic of the pipeline.
-        clock: Takes the times.
-        check: Called while it waits; raises when there is nothing more to wait for.
+    It is checked while it waits: that raises when there is nothing more to wait for.
     """
 
     def __init__(

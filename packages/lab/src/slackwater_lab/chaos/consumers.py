@@ -219,14 +219,7 @@ def store_records(database: psycopg.Connection, group: ConsumerGroup, transactio
 
 
 class Member:
-    """One process of a group.
-
-    Args:
-        group: Its group.
-        database: Where it stores; without a transaction of its own.
-        control: Says when to die.
-        in_one_transaction: False switches off what exactly once rests on.
-    """
+    """One process of a group. Outside of one transaction it lacks what exactly once rests on."""
 
     def __init__(
         self,
@@ -270,12 +263,7 @@ class Member:
 class Consumers:
     """Members of :data:`GROUPS`, each a program; their rows are in a database of their own.
 
-    Args:
-        folder: Has the control folders of all processes.
-        logs: For the logs.
-        dsn: The database of the source; a second one is made on that server.
-        bootstrap: The broker, for the judge.
-        route: The broker, for the members.
+    A second database is made on the server of ``dsn``. Members use the broker over ``route``.
     """
 
     def __init__(self, folder: Path, logs: Path, *, dsn: str, bootstrap: str, route: str) -> None:
@@ -304,11 +292,7 @@ class Consumers:
         return [name for name, group in self._members() if group.is_exactly_once]
 
     def judge(self, wait: Callable[[Callable[[], bool]], bool]) -> tuple[GroupFindings, ...]:
-        """Compares everything that was given with everything that was committed; nothing is written any more.
-
-        Args:
-            wait: Waits for a condition; returns whether it came true in time.
-        """
+        """Compares all that was given with all that was committed; nothing is written any more."""
         committed: dict[str, Committed] = {}
         for name, group in GROUPS.items():
             is_output = group.describe is name_document

@@ -70,9 +70,7 @@ class Disturber:
     def kill_at(self, step: str, who: str = "sink") -> None:
         """One of them kills itself at a step of its work; returns when one has.
 
-        Args:
-            step: The step.
-            who: ``sink``: the pipeline's driver; ``consumer``: any member that is to be exactly once.
+        ``who`` is the ``sink``, in the pipeline's driver, or any ``consumer`` that is to be exactly once.
         """
         system = self._system
         names = ["pipeline"] if who == "sink" else self._consumers.exactly_once

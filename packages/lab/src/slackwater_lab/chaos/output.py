@@ -186,9 +186,7 @@ class PostgresOutput(_TableOutput):
 class LakeOutput(_TableOutput):
     """Tables of a lake on a disk that can be full.
 
-    Args:
-        folder: For the disk.
-        processes: Those that write to the lake, where no disk can be made and they are limited instead.
+    Where no disk can be made, the processes that write to it are limited.
     """
 
     def __init__(self, folder: Path, processes: Callable[[], Iterable[int]]) -> None:

@@ -68,10 +68,7 @@ class Pace:
 def is_committed(connection: Connection, transaction: BusinessTransaction, xid: str) -> bool | None:
     """Asks whether a transaction was committed; None: the database still works on it.
 
-    Args:
-        connection: Not the one that executed it.
-        transaction: What was to be committed.
-        xid: Its id.
+    The connection is not the one that executed it.
 
     Raises:
         psycopg.OperationalError: the database is away again.
@@ -126,9 +123,7 @@ def _has_happened(connection: Connection, witness: Insert | Update | Delete, xid
 class _Session:
     """Executes transactions exactly once; used by one thread.
 
-    Args:
-        dsn: The database.
-        stop: When set, a transaction whose database is away is given up.
+    When it is to stop, a transaction whose database is away is given up.
     """
 
     def __init__(self, dsn: str, stop: threading.Event) -> None:
@@ -233,14 +228,8 @@ class Writers:
 
     A writer whose connection is lost connects again and asks the database what became of its transaction: a
     committed one is not repeated, another one is executed again. So each stream is executed exactly once and
-    in order, however often the database is killed.
-
-    Args:
-        dsn: The database; tables and first rows exist.
-        workload: What to execute.
-        count: Writers.
-        changes_per_second: Of all of them; None: as fast as possible.
-        clock: The time.
+    in order, however often the database is killed. Tables and first rows exist. Without
+    ``changes_per_second`` they are as fast as possible.
     """
 
     def __init__(

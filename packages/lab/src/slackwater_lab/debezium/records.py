@@ -32,14 +32,7 @@ def change_value(
 ) -> bytes:
     """A streamed change.
 
-    Args:
-        table: ``schema.table``.
-        op: ``c``, ``u``, ``d`` or ``t``.
-        position: xid and the change's own LSN.
-        orders: ``data_collection_order`` and ``total_order``.
-        after: The row after.
-        before: The row before.
-        ts_ms: Commit time.
+    The position is xid and the change's own LSN, orders are ``data_collection_order`` and ``total_order``.
     """
     xid, lsn = position
     block = {"id": f"{xid}:{lsn}", "total_order": orders[1], "data_collection_order": orders[0]}

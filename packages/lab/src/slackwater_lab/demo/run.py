@@ -52,13 +52,7 @@ _CONTROL_PLANE = "control plane: "
 def write_next_revision(pipeline: Path, folder: Path, topic: str) -> Path:
     """Copies a pipeline's folder and makes it the next revision, which publishes beside the first one.
 
-    Args:
-        pipeline: Its folder.
-        folder: Where the copy goes; it must not exist.
-        topic: The output topic of the copy.
-
-    Returns:
-        The copy's folder.
+    The copy must not exist; returns its folder.
     """
     shutil.copytree(pipeline, folder)
     file = folder / "pipeline.toml"

@@ -46,13 +46,8 @@ def judge(
 ) -> Certificate:
     """Compares output, source topics and database; nothing may be written meanwhile.
 
-    Args:
-        specification: What the pipeline promises.
-        bootstrap: The stack's broker.
-        dsn: The stack's database.
-        arrivals: By commit LSN, when a reader had the commit record; milliseconds since the epoch.
-        since_ms: Delays of transactions committed before are left out.
-        on_progress: Receives what is being done.
+    Arrivals are when a reader had a commit record, by its LSN. Delays of transactions that were committed
+    before ``since_ms`` are left out.
 
     Raises:
         RunFailedError: the database itself breaks the invariant.

@@ -10,11 +10,7 @@ from typing import Any, Self
 
 
 class HttpFake(ABC):
-    """Listens on a free port of this machine while the block lasts, or from start to stop.
-
-    Args:
-        tls: What encrypts connections; None: nothing does.
-    """
+    """Listens on a free port of this machine while the block lasts, or from start to stop."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))

@@ -138,10 +138,7 @@ class KafkaTopics:
 class OutputWriter:
     """Plays a pipeline: documents with their commit records. LSNs are 100, 200, 300.
 
-    Args:
-        topics: Where it writes.
-        name: The pipeline's.
-        partitions: By output topic, without the pipeline's name in front.
+    Partitions are by output topic, named without the pipeline's name in front.
     """
 
     def __init__(self, topics: Topics, name: str, partitions: Mapping[str, int]) -> None:
@@ -162,10 +159,7 @@ class OutputWriter:
     ) -> int:
         """Publishes one source transaction: (topic, partition, key, value) of each document; returns its LSN.
 
-        Args:
-            documents: Topics without the pipeline's name in front.
-            commits: False: the Kafka transaction is aborted, and there is no such commit.
-            timeline: Of the commit; a new one has lower LSNs than the one before.
+        Or aborts it. Commits of a new timeline have lower LSNs than those before.
         """
         lsn = self._lsn + 100
         self.topics.begin()
@@ -195,11 +189,7 @@ class OutputWriter:
 class ChangeWriter:
     """Plays a connector and its sidecar: change records of transactions, and cuts. LSNs are 100, 200, 300.
 
-    Args:
-        topics: Where it writes.
-        source: The connector's ``topic.prefix``.
-        partitions: By table.
-        topic: That of all tables, as a transform makes it; None: each has its own.
+    All tables may have one topic, as a transform makes it.
     """
 
     def __init__(
@@ -317,12 +307,8 @@ Change = tuple[str, int, int | None]
 class ViewWriter:
     """Plays a pipeline whose views can be read: batches of one commit each; LSNs are 100, 200, 300.
 
-    Args:
-        world: Where it writes.
-        views: Documents of ``id`` and ``value``, keyed by ``id``.
-        partitions: Of each topic.
-        is_latest: Whether records of commits stand for batches.
-        name: The pipeline's; None: nobody else's.
+    Views have documents of ``id`` and ``value``, keyed by ``id``. If it is latest, records of commits stand
+    for batches.
     """
 
     def __init__(

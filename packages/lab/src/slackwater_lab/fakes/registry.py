@@ -49,13 +49,7 @@ class RegistryServer(HttpFake):
         return {name: list(ids) for name, ids in self._subjects.items()}
 
     def register(self, schema: str, *, schema_id: int | None = None, **fields: Any) -> int:
-        """Adds a schema and returns its id: the same for the same schema.
-
-        Args:
-            schema: As JSON text.
-            schema_id: The id it must have; None: the next.
-            fields: Of the answer, e.g. ``schemaType``.
-        """
+        """Adds a schema and returns its id: the same for the same schema."""
         entry = {"schema": schema, **fields}
         with self._adding:
             known = next((number for number, other in self._entries.items() if other == entry), None)

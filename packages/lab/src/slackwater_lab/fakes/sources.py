@@ -55,11 +55,7 @@ _ANSWER_SECONDS = 300
 class SyntheticSource:
     """Writes transactions to Kafka, knows which cuts are right, and reads those that were published.
 
-    Args:
-        bootstrap: The brokers.
-        redis_url: Where sidecars publish.
-        tables: Its tables, ``schema.table``; rows go to them in turn.
-        partitions: Of each data topic.
+    Rows go to its tables, ``schema.table``, in turn.
     """
 
     def __init__(

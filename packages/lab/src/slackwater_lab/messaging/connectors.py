@@ -108,12 +108,8 @@ def open_worker(
 ) -> Iterator[ConnectWorker]:
     """Runs a Kafka Connect worker with one connector, from when its task runs to the end of the block.
 
-    Args:
-        folder: Its data and log; where it is outlives the block.
-        ends: Where Kafka is.
-        connector: Properties of the connector.
-        mode: Whether the connector's place is stored in the Kafka transaction of its records; else it is only
-            at an orderly end.
+    The folder outlives it. The mode says whether the connector's place is stored in the Kafka transaction of
+    its records; else it is only at an orderly end.
 
     Raises:
         UnavailableError: The worker or its connector did not start.
@@ -156,12 +152,8 @@ def polling_source(ends: Ends, topic: str, query: str, after: str) -> Properties
 def event_router(ends: Ends, table: str, *, batch: int = 2048) -> Properties:
     """Debezium's source with its outbox event router, over a :class:`slackwater_messaging.CapturedOutbox`.
 
-    Needs :func:`make_slot`.
-
-    Args:
-        ends: The database.
-        table: Name of the table, in the schema ``public``.
-        batch: Rows per poll at most; each is removed by a second change.
+    Needs :func:`make_slot`. The table is in the schema ``public``. Each row of a batch is removed by a second
+    change.
     """
     return {
         "name": table,
@@ -264,10 +256,7 @@ def _struct(*fields: dict[str, object]) -> dict[str, object]:
 class StatementLog:
     """The statements of a connector, as the database logs them.
 
-    Args:
-        connection: Of a superuser, in autocommit mode.
-        path: The server's log.
-        account: Made for the connector, so that only its statements are logged.
+    The connection is a superuser's, in autocommit mode. The account is made for the connector.
     """
 
     def __init__(self, connection: Database, path: Path, account: str) -> None:

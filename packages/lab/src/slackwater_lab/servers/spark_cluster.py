@@ -137,10 +137,7 @@ def path_without_us() -> str:
 class DriverMachine:
     """Where a driver runs, with Spark's configuration.
 
-    Args:
-        folder: Its disk; created. Programs work in it.
-        conf: The lines of ``spark-defaults.conf``.
-        commands: The folder of its commands, first on ``PATH``; None: those of the tests' environment.
+    Commands in the folder of commands come first; None: those of the tests' environment.
     """
 
     def __init__(self, folder: Path, conf: Mapping[str, str], commands: Path | None = None) -> None:

@@ -34,10 +34,8 @@ class ListenerSecurity:
     def over_tls(self, keys: Path, authority: Path, *, wants_certificate: bool = False) -> "ListenerSecurity":
         """Returns the same over TLS.
 
-        Args:
-            keys: The broker's key and its certificate, in one PEM file.
-            authority: The certificate that clients' have to be signed by, in PEM.
-            wants_certificate: Whether clients have to show one; the user then is its common name.
+        The keys are the broker's key and certificate; the authority signs clients', whose common names are
+        the users if they are wanted. All are PEM files.
         """
         protocol = self.protocol.replace("PLAINTEXT", "SSL")
         files = {
@@ -69,13 +67,7 @@ def scram_users() -> ListenerSecurity:
 
 
 def token_users(keys_url: str, issuer: str, audience: str) -> ListenerSecurity:
-    """Returns what a listener needs at which users show signed tokens (SASL/OAUTHBEARER).
-
-    Args:
-        keys_url: Where the keys are that tokens are signed with (JWKS).
-        issuer: Who has made them.
-        audience: Whom they are for.
-    """
+    """Returns what a listener needs at which users show signed tokens (SASL/OAUTHBEARER)."""
     found = _sasl("OAUTHBEARER", f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;")
     properties = {
         **found.properties,

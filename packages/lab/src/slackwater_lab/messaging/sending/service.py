@@ -112,13 +112,7 @@ class BusinessError(Exception):
 
 
 class Business:
-    """A service at work, over a connection that is made when it is needed, and again when it has broken.
-
-    Args:
-        order: What it is to do.
-        transaction: Opens a business transaction over a connection, and returns how messages are sent in it.
-        probe: Called when the data of a business transaction is written.
-    """
+    """A service at work, over a connection that is made when it is needed, and again when it has broken."""
 
     def __init__(
         self, order: Order, transaction: Callable[[Database], AbstractContextManager[Send]], probe: Probe
