@@ -34,6 +34,7 @@ from slackwater.dev import RedisServer
 from slackwater.dev.server import LOOPBACK
 from slackwater.protocol import SystemClock
 from slackwater.protocol.rights import Right
+from slackwater.settings.model import KafkaSection
 from slackwater_lab.fakes.http import HttpFake
 from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import NOBODY_SAYS, LabBroker, plain_users, scram_users, token_users
@@ -138,7 +139,7 @@ class SecuredServers:
         keys = folder / "server-keys.pem"
         keys.write_bytes(own.key_path.read_bytes() + own.path.read_bytes())
         self.identity = IdentityProvider(users, AUDIENCE)
-        tokens = token_users(self.identity.keys_url, self.identity.url, AUDIENCE)
+        tokens = token_users(f"{self.identity.url}/keys", self.identity.url, AUDIENCE)
         files = (keys, self.authority.path)
         self.kafka = LabBroker(
             folder / "kafka",
@@ -190,24 +191,10 @@ class SecuredServers:
 
     def options(self, user: str, way: str) -> dict[str, str]:
         """The settings of a client of Kafka that comes as a user, by librdkafka's names."""
-        login = self._login(user, way)
-        names = {
-            "KAFKA_SECURITY_PROTOCOL": "security.protocol",
-            "KAFKA_SASL_MECHANISM": "sasl.mechanism",
-            "KAFKA_SASL_USERNAME": "sasl.username",
-            "KAFKA_SASL_PASSWORD": "sasl.password",
-            "KAFKA_OAUTH_TOKEN_URL": "sasl.oauthbearer.token.endpoint.url",
-            "KAFKA_OAUTH_CLIENT_ID": "sasl.oauthbearer.client.id",
-            "KAFKA_OAUTH_CLIENT_SECRET": "sasl.oauthbearer.client.secret",
-            "KAFKA_SSL_CERTIFICATE": "ssl.certificate.location",
-            "KAFKA_SSL_KEY": "ssl.key.location",
+        login: dict[str, Any] = {
+            name.removeprefix("KAFKA_").lower(): value for name, value in self._login(user, way).items()
         }
-        method = {"sasl.oauthbearer.method": "oidc"} if way == "tokens" else {}
-        return (
-            {names[name]: value for name, value in login.items()}
-            | method
-            | {"ssl.ca.location": str(self.authority.path)}
-        )
+        return KafkaSection(ssl_ca=self.authority.path, **login).client_options()
 
     def grant(self, user: str, rights: Iterable[Right]) -> None:
         """Lets a user do this and nothing else in Kafka; returns when the brokers obey."""
@@ -236,28 +223,28 @@ class SecuredServers:
             cast("Any", client).execute_command("ACL", "SETUSER", user, "reset", "on", f">{word}", *rules)
 
     def _login(self, user: str, way: str) -> dict[str, str]:
-        password = self._users[user]
-        if way == "scram":
-            return {
-                "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-                "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
-                "KAFKA_SASL_USERNAME": user,
-                "KAFKA_SASL_PASSWORD": password,
-            }
-        if way == "tokens":
-            return {
-                "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-                "KAFKA_SASL_MECHANISM": "OAUTHBEARER",
-                "KAFKA_OAUTH_TOKEN_URL": self.identity.token_url,
-                "KAFKA_OAUTH_CLIENT_ID": user,
-                "KAFKA_OAUTH_CLIENT_SECRET": password,
-            }
-        own = self._clients[user]
-        return {
-            "KAFKA_SECURITY_PROTOCOL": "SSL",
-            "KAFKA_SSL_CERTIFICATE": str(own.path),
-            "KAFKA_SSL_KEY": str(own.key_path),
+        own, password = self._clients[user], self._users[user]
+        login = {
+            "scram": {
+                "SECURITY_PROTOCOL": "SASL_SSL",
+                "SASL_MECHANISM": "SCRAM-SHA-512",
+                "SASL_USERNAME": user,
+                "SASL_PASSWORD": password,
+            },
+            "tokens": {
+                "SECURITY_PROTOCOL": "SASL_SSL",
+                "SASL_MECHANISM": "OAUTHBEARER",
+                "OAUTH_TOKEN_URL": f"{self.identity.url}/token",
+                "OAUTH_CLIENT_ID": user,
+                "OAUTH_CLIENT_SECRET": password,
+            },
+            "certificates": {
+                "SECURITY_PROTOCOL": "SSL",
+                "SSL_CERTIFICATE": str(own.path),
+                "SSL_KEY": str(own.key_path),
+            },
         }
+        return {f"KAFKA_{name}": value for name, value in login[way].items()}
 
     def _make_users(self) -> None:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -295,16 +282,6 @@ class IdentityProvider(HttpFake):
         self.audience = audience
         self._clients = dict(clients)
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-    @property
-    def token_url(self) -> str:
-        """Where clients get tokens."""
-        return f"{self.url}/token"
-
-    @property
-    def keys_url(self) -> str:
-        """Where the key is (JWKS)."""
-        return f"{self.url}/keys"
 
     def answer(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, object]:
         """See the base."""

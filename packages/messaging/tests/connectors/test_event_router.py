@@ -5,6 +5,7 @@ The same table with a sidecar and a relay of ours: ``tests/system/test_messaging
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,7 +14,6 @@ from slackwater.dev import ConnectMode, KafkaBroker, PostgresServer
 from slackwater_lab.messaging.connectors import (
     Ends,
     StatementLog,
-    drop_slot,
     event_router,
     make_slot,
     open_worker,
@@ -25,6 +25,12 @@ from slackwater_messaging import CapturedOutbox
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 MODES = [ConnectMode.STANDALONE, ConnectMode.EXACTLY_ONCE]
+
+
+def drop_slot(connection: psycopg.Connection[Any], table: str) -> None:
+    """Removes it, so that the database need not keep its log, unless somebody reads there."""
+    query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+    connection.execute(query + " WHERE slot_name = %s AND NOT active", [table])
 
 
 class Outbox:

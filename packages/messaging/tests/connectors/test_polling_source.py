@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, LiteralString
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -15,7 +16,7 @@ from psycopg import sql
 
 from slackwater.dev import ConnectMode, KafkaBroker
 from slackwater.protocol import UnavailableError
-from slackwater_lab.messaging.connectors import Ends, StatementLog, open_worker, polling_source
+from slackwater_lab.messaging.connectors import Ends, StatementLog, open_worker
 from slackwater_lab.messaging.sending.world import World
 
 Database = psycopg.Connection[Any]
@@ -33,6 +34,31 @@ _GATE: LiteralString = """
     CREATE TRIGGER gate BEFORE UPDATE ON {1} FOR EACH ROW EXECUTE FUNCTION {3}()
 """
 SHAPES = pytest.mark.parametrize("column", ["id", None], ids=["growing-column", "removing"])
+
+
+def polling_source(ends: Ends, topic: str, query: str, after: str) -> dict[str, str]:
+    """Camel's SQL source: polls with a query, and runs a statement for each row that it took.
+
+    Args:
+        ends: The database.
+        topic: Where the rows go, as JSON.
+        query: Selects the rows to be sent, in order.
+        after: Run after each row, whose columns it names as ``:#column``.
+    """
+    options = {"dataSource": "#bean:database", "onConsume": after, "delay": 200, "initialDelay": 0}
+    return {
+        "name": topic,
+        "connector.class": "org.apache.camel.kafkaconnector.CamelSourceConnector",
+        "tasks.max": "1",
+        "topics": topic,
+        "camel.source.url": f"sql:{query}?{urlencode(options)}",
+        "camel.source.marshal": "json-jackson",
+        "camel.beans.database": "#class:org.postgresql.ds.PGSimpleDataSource",
+        "camel.beans.database.url": ends.jdbc,
+        "camel.beans.database.user": ends.user,
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+    }
 
 
 class Table:

@@ -1,6 +1,7 @@
 """What Debezium's JDBC sink keeps when it writes records into tables."""
 
 import itertools
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,6 @@ from slackwater_lab.messaging.connectors import (
     Ends,
     StatementLog,
     open_worker,
-    table_record,
-    table_sink,
 )
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.topics import make_topics
@@ -24,6 +23,7 @@ from slackwater_lab.topics import make_topics
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Row = tuple[int, str]
+JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 
 _HISTORY: LiteralString = """
@@ -35,6 +35,62 @@ _HISTORY: LiteralString = """
     END $$;
     CREATE TRIGGER note AFTER INSERT OR UPDATE ON {0} FOR EACH ROW EXECUTE FUNCTION {2}()
 """
+
+
+def table_sink(
+    ends: Ends,
+    name: str,
+    topics: tuple[str, ...],
+    *,
+    upsert: bool = False,
+    keyed: bool = True,
+    batch: int = 500,
+) -> dict[str, str]:
+    """Debezium's JDBC sink: writes the committed records of each topic into the table of the topic's name.
+
+    Args:
+        ends: The database.
+        name: Of the connector; its group is ``connect-<name>``.
+        topics: What it reads, of :func:`table_record`.
+        upsert: Whether a row that is there is written over.
+        keyed: Whether the record's key is the table's primary key.
+        batch: Records of one table in a transaction at most.
+    """
+    return {
+        "name": name,
+        "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+        "tasks.max": "1",
+        "topics": ",".join(topics),
+        "connection.url": ends.jdbc,
+        "connection.username": ends.user,
+        "connection.password": "unused",
+        "insert.mode": "upsert" if upsert else "insert",
+        "primary.key.mode": "record_key" if keyed else "none",
+        "schema.evolution": "none",
+        "collection.name.format": "${topic}",
+        "batch.size": str(batch),
+        "consumer.override.isolation.level": "read_committed",
+        "consumer.override.auto.offset.reset": "earliest",
+        # a worker that is started again takes over at once from the one that was killed
+        "consumer.override.group.instance.id": name,
+        "key.converter": JSON,
+        "key.converter.schemas.enable": "true",
+        "value.converter": JSON,
+        "value.converter.schemas.enable": "true",
+    }
+
+
+def table_record(number: int, note: str) -> tuple[bytes, bytes]:
+    """Key and value of a record for :func:`table_sink`, of a table with the columns ``id`` and ``note``."""
+    identity = {"field": "id", "type": "int64", "optional": False}
+    text = {"field": "note", "type": "string", "optional": False}
+    key = {"schema": _struct(identity), "payload": {"id": number}}
+    value = {"schema": _struct(identity, text), "payload": {"id": number, "note": note}}
+    return json.dumps(key).encode(), json.dumps(value).encode()
+
+
+def _struct(*fields: dict[str, object]) -> dict[str, object]:
+    return {"type": "struct", "optional": False, "fields": list(fields)}
 
 
 class Target:

@@ -5,7 +5,6 @@ they keep and what they lose is measured in ``packages/messaging/tests/connector
 in docs/design/0011-messaging.md.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from enum import Enum
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import psycopg
 from psycopg import sql
@@ -27,9 +25,7 @@ from slackwater.dev.java import resolve_pinned
 Properties = dict[str, str]
 Database = psycopg.Connection[Any]
 
-_STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
 _BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
-_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 
 
 class ConnectPlugin(Enum):
@@ -124,31 +120,6 @@ def open_worker(
         worker.stop()
 
 
-def polling_source(ends: Ends, topic: str, query: str, after: str) -> Properties:
-    """Camel's SQL source: polls with a query, and runs a statement for each row that it took.
-
-    Args:
-        ends: The database.
-        topic: Where the rows go, as JSON.
-        query: Selects the rows to be sent, in order.
-        after: Run after each row, whose columns it names as ``:#column``.
-    """
-    options = {"dataSource": "#bean:database", "onConsume": after, "delay": 200, "initialDelay": 0}
-    return {
-        "name": topic,
-        "connector.class": "org.apache.camel.kafkaconnector.CamelSourceConnector",
-        "tasks.max": "1",
-        "topics": topic,
-        "camel.source.url": f"sql:{query}?{urlencode(options)}",
-        "camel.source.marshal": "json-jackson",
-        "camel.beans.database": "#class:org.postgresql.ds.PGSimpleDataSource",
-        "camel.beans.database.url": ends.jdbc,
-        "camel.beans.database.user": ends.user,
-        "key.converter": _STRINGS,
-        "value.converter": _BYTES,
-    }
-
-
 def event_router(ends: Ends, table: str, *, batch: int = 2048) -> Properties:
     """Debezium's source with its outbox event router, over a :class:`slackwater_messaging.CapturedOutbox`.
 
@@ -189,68 +160,6 @@ def make_slot(connection: Database, table: str) -> None:
         text = sql.SQL("CREATE PUBLICATION {0} FOR TABLE public.{0}")
         connection.execute(text.format(sql.Identifier(table)))
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [table])
-
-
-def drop_slot(connection: Database, table: str) -> None:
-    """Removes it, so that the database need not keep its log, unless somebody reads there."""
-    query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-    connection.execute(query + " WHERE slot_name = %s AND NOT active", [table])
-
-
-def table_sink(
-    ends: Ends,
-    name: str,
-    topics: tuple[str, ...],
-    *,
-    upsert: bool = False,
-    keyed: bool = True,
-    batch: int = 500,
-) -> Properties:
-    """Debezium's JDBC sink: writes the committed records of each topic into the table of the topic's name.
-
-    Args:
-        ends: The database.
-        name: Of the connector; its group is ``connect-<name>``.
-        topics: What it reads, of :func:`table_record`.
-        upsert: Whether a row that is there is written over.
-        keyed: Whether the record's key is the table's primary key.
-        batch: Records of one table in a transaction at most.
-    """
-    return {
-        "name": name,
-        "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
-        "tasks.max": "1",
-        "topics": ",".join(topics),
-        "connection.url": ends.jdbc,
-        "connection.username": ends.user,
-        "connection.password": "unused",
-        "insert.mode": "upsert" if upsert else "insert",
-        "primary.key.mode": "record_key" if keyed else "none",
-        "schema.evolution": "none",
-        "collection.name.format": "${topic}",
-        "batch.size": str(batch),
-        "consumer.override.isolation.level": "read_committed",
-        "consumer.override.auto.offset.reset": "earliest",
-        # a worker that is started again takes over at once from the one that was killed
-        "consumer.override.group.instance.id": name,
-        "key.converter": _JSON,
-        "key.converter.schemas.enable": "true",
-        "value.converter": _JSON,
-        "value.converter.schemas.enable": "true",
-    }
-
-
-def table_record(number: int, note: str) -> tuple[bytes, bytes]:
-    """Key and value of a record for :func:`table_sink`, of a table with the columns ``id`` and ``note``."""
-    identity = {"field": "id", "type": "int64", "optional": False}
-    text = {"field": "note", "type": "string", "optional": False}
-    key = {"schema": _struct(identity), "payload": {"id": number}}
-    value = {"schema": _struct(identity, text), "payload": {"id": number, "note": note}}
-    return json.dumps(key).encode(), json.dumps(value).encode()
-
-
-def _struct(*fields: dict[str, object]) -> dict[str, object]:
-    return {"type": "struct", "optional": False, "fields": list(fields)}
 
 
 class StatementLog:

@@ -11,15 +11,16 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
-    from slackwater.dev import KafkaBroker, PostgresServer, RedisServer, Server
+    from slackwater.dev import Server
     from slackwater_lab.servers.containers import ContainerImages
     from slackwater_lab.servers.stack import LabStack, ServerKinds
-    from slackwater_lab.servers.storage import NameNode, ObjectStore
+    from slackwater_lab.servers.storage import NameNode
 
     DevStackFactory = Callable[..., LabStack]
 
@@ -93,46 +94,27 @@ def server_kinds(pytestconfig: pytest.Config, request: pytest.FixtureRequest) ->
     return container_kinds(request.getfixturevalue("container_images"))
 
 
-@pytest.fixture(scope="session")
-def redis_server(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
-) -> "Iterator[RedisServer]":
-    """A Redis for all tests of the session: use keys or a source name of your own."""
-    from slackwater.dev import RedisServer
+def _shared(kind: str, folder: str) -> Any:
+    """Returns a fixture that runs one server of a class for all tests of the session."""
 
-    made = server_kinds.get(RedisServer, RedisServer)
-    yield from _running(made(tmp_path_factory.mktemp("redis")), pytestconfig)
+    @pytest.fixture(scope="session")
+    def server(
+        tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
+    ) -> "Iterator[Server]":
+        found = resolve_name(kind)
+        yield from _running(server_kinds.get(found, found)(tmp_path_factory.mktemp(folder)), pytestconfig)
 
-
-@pytest.fixture(scope="session")
-def kafka_broker(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
-) -> "Iterator[KafkaBroker]":
-    """A broker for all tests of the session: use topics and groups of your own."""
-    from slackwater.dev import KafkaBroker
-
-    yield from _running(server_kinds[KafkaBroker](tmp_path_factory.mktemp("kafka")), pytestconfig)
+    return server
 
 
-@pytest.fixture(scope="session")
-def postgres_server(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
-) -> "Iterator[PostgresServer]":
-    """A PostgreSQL for all tests of the session: use schemas or a database of your own."""
-    from slackwater.dev import PostgresServer
-
-    made = server_kinds.get(PostgresServer, PostgresServer)
-    yield from _running(made(tmp_path_factory.mktemp("postgres")), pytestconfig)
-
-
-@pytest.fixture(scope="session")
-def object_store(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> "Iterator[ObjectStore]":
-    """Object storage for all tests of the session: use folders of your own."""
-    from slackwater_lab.servers.storage import ObjectStore
-
-    yield from _running(ObjectStore(tmp_path_factory.mktemp("objects")), pytestconfig)
+redis_server = _shared("slackwater.dev:RedisServer", "redis")
+"""Use keys or a source name of your own."""
+kafka_broker = _shared("slackwater.dev:KafkaBroker", "kafka")
+"""Use topics and groups of your own."""
+postgres_server = _shared("slackwater.dev:PostgresServer", "postgres")
+"""Use schemas or a database of your own."""
+object_store = _shared("slackwater_lab.servers.storage:ObjectStore", "objects")
+"""Use folders of your own."""
 
 
 @pytest.fixture(scope="session")
