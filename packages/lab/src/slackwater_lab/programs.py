@@ -169,13 +169,14 @@ class Product:
         *,
         clock: Clock | None = None,
         command: Callable[..., Sequence[str]] = slackwater_command,
+        lifetime: Lifetime = Lifetime.EMBEDDED,
     ) -> None:
         self.stack = stack
         self.folder = folder
         self.programs: dict[str, Program] = {}
         """What was started and not stopped, in this order."""
         self._clock = clock or SystemClock()
-        self._command = command
+        self._command, self._lifetime = command, lifetime
         self._watching = ExitStack()
 
     def __enter__(self) -> Self:
@@ -197,7 +198,7 @@ class Product:
     def start(self, name: str, command: Sequence[str]) -> Program:
         """Starts any program; returns before it is of any use."""
         program = self.programs[name] = Program(name, lambda: command, self.folder)
-        program.start(folder=self.folder)
+        program.start(self._lifetime, folder=self.folder)
         return program
 
     def start_sidecar(self, *options: str) -> Program:
@@ -219,7 +220,9 @@ class Product:
         if not self.wait_until(lambda: log in admin.list_topics(timeout=_ASK_SECONDS).topics, seconds):
             raise RunFailedError("the sidecar", f"has made no topic {log} within {seconds:g} s")
 
-    def start_pipeline(self, pipeline: Path, *options: str, local: Path | None = None) -> Program:
+    def start_pipeline(
+        self, pipeline: Path, *options: str, local: Path | None = None, name: str = "pipeline"
+    ) -> Program:
         """Starts ``slackwater run``.
 
         Indexes and Spark's local files are in ``local``; None: where the command puts them.
@@ -234,7 +237,7 @@ class Product:
         config = ("--config", str(settings)) if stated or local is not None else ()
         checkpoint = ("--checkpoint", str(self.folder / "checkpoint"), "--allow-missing-tables")
         run = (*config, "run", str(pipeline), *self._servers, *connect, *checkpoint, *options)
-        return self.start("pipeline", self._command(*run))
+        return self.start(name, self._command(*run))
 
     def watch(self, pipeline: Path) -> Visibility:
         """Follows the output of the pipeline in a folder until the end of the block."""

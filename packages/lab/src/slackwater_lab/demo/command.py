@@ -141,7 +141,7 @@ def _write_json(file: Path, numbers: dict[str, object]) -> None:
 
 def _print_how_to_look(run: "Demo", output: Output) -> None:
     redis, folder = run.stack.redis.url, run.settings.folder
-    pids = " ".join(str(program.pid) for program in run.programs)
+    pids = " ".join(str(program.pid) for program in run.product.programs.values())
     output.line("")
     output.line("Everything is still running. To inspect it:")
     output.table(

@@ -8,12 +8,13 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from slackwater.cli.commands.explain import sharing_lines
 from slackwater.cli.commands.topology import delay_lines, snapshot_lines
@@ -34,7 +35,7 @@ from slackwater_lab.demo.consumer import ConsumerReport
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, NaiveReader
 from slackwater_lab.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.programs import Product, Program, slackwater_command
 from slackwater_lab.watching import SeenCommit, Visibility, wait_until
 from slackwater_lab.workloads.huge import MixedWorkload
 
@@ -56,15 +57,10 @@ def write_next_revision(pipeline: Path, folder: Path, topic: str) -> Path:
     """
     shutil.copytree(pipeline, folder)
     file = folder / "pipeline.toml"
-    lines = file.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if not re.match(r"\s*(revision|topic)\s*=", line)]
-    output = next((number for number, line in enumerate(kept) if line.strip() == "[output]"), None)
-    head = ["revision = 2", *kept]
-    if output is None:
-        head += ["[output]", f'topic = "{topic}"']
-    else:
-        head.insert(output + 2, f'topic = "{topic}"')
-    file.write_text("\n".join(head) + "\n", encoding="utf-8")
+    text = re.sub(r"(?m)^\s*(revision|topic)\s*=.*\n", "", file.read_text(encoding="utf-8"))
+    head, _, rest = text.partition("[output]\n")
+    text = f'revision = 2\n{head}[output]\ntopic = "{topic}"\n{rest}'
+    file.write_text(text, encoding="utf-8")
     return folder
 
 
@@ -148,8 +144,9 @@ class Demo:
         """Where the page is; known once the pipeline runs."""
         self.answers: list[str] = []
         """What the control plane says in the end, of the pipeline and the next revision of it."""
-        self._topic = output_topic(settings.pipeline)
-        self._specification = demo_specification(settings.pipeline, self._topic)
+        self.topic = output_topic(settings.pipeline)
+        """The pipeline's output topic."""
+        self._specification = demo_specification(settings.pipeline, self.topic)
         self._output = output
         self._clock = clock
         lifetime = Lifetime.DETACHED if settings.keep else Lifetime.EMBEDDED
@@ -157,14 +154,17 @@ class Demo:
             folder=settings.folder, prefix=SOURCE, tables=TABLES, keep_data=settings.keep
         )
         self.stack = DevStack(stack, lifetime, self._output.progress)
-        self.programs: list[Program] = []
+        self.product = Product(
+            self.stack, settings.logs.absolute(), clock=clock, command=_command, lifetime=lifetime
+        )
         self._observers: list[Visibility | NaiveReader] = []
         self._workload = MixedWorkload(settings.seed, FIRST_ORDERS, pipeline=settings.pipeline)
 
     def __enter__(self) -> "Demo":
+        self.product.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._output.end_progress()
         for observer in self._observers:
             observer.stop()
@@ -172,8 +172,7 @@ class Demo:
             self.stack.release()
             return
         self._output.progress("stopping")
-        for program in reversed(self.programs):
-            program.stop()
+        self.product.__exit__(*error)
         self.stack.stop()
         self._output.end_progress()
 
@@ -225,11 +224,6 @@ class Demo:
         """The stack's database."""
         return self.stack.postgres.dsn()
 
-    @property
-    def topic(self) -> str:
-        """The pipeline's output topic."""
-        return self._topic
-
     def _start_stack(self) -> None:
         self._output.progress("starting PostgreSQL, Kafka and Redis")
         self.stack.start()
@@ -241,11 +235,9 @@ class Demo:
 
     def _start_pipeline(self) -> tuple[Visibility, NaiveReader]:
         """Starts both programs and both readers; returns when the snapshot is visible in the output."""
-        sidecar = self._start(
-            self._program("sidecar", "sidecar", "--source", SOURCE, "--control", "127.0.0.1:0")
-        )
-        self._start(self._pipeline("pipeline", self.settings.pipeline))
-        visible = Visibility(self.bootstrap, self._topic, self._clock)
+        sidecar = self._started(self.product.start_sidecar("--control", "127.0.0.1:0"))
+        self._started(self._start_run(self.settings.pipeline, "pipeline"))
+        visible = Visibility(self.bootstrap, self.topic, self._clock)
         naive = NaiveReader(self.bootstrap, [data_topic(SOURCE, table) for table in TABLES])
         self._observers += [visible, naive]
         for observer in self._observers:
@@ -259,35 +251,28 @@ class Demo:
     def _start_consumer(self) -> None:
         """Starts a service that reads whole transactions; returns when it has the snapshot."""
         module = (sys.executable, "-m", "slackwater_lab.demo.consumer")
-        arguments = (self.bootstrap, SOURCE, self._topic, str(self.settings.folder / "consumer.json"))
-        self._consumer = self._start(Program("consumer", lambda: (*module, *arguments), self.settings.logs))
+        arguments = (self.bootstrap, SOURCE, self.topic, str(self._report))
+        self._started(self.product.start("consumer", (*module, *arguments)))
         self._await_consumer("initial snapshot", 1, 1, START_TIMEOUT)
 
     def _await_consumer(self, what: str, changes: int, output: int, timeout: timedelta) -> ConsumerReport:
         """Waits until the consumer has read both inputs up to an LSN of each; returns what it has read."""
-        file = self.settings.folder / "consumer.json"
-        read = partial(ConsumerReport.read, file)
+        read = partial(ConsumerReport.read, self._report)
         self._await(what, changes, timeout, lambda: read().changes.lsn, "the consumer of the topics")
         self._await(what, output, timeout, lambda: read().output.lsn, "the consumer of the output")
         return read()
 
-    def _pipeline(self, name: str, folder: Path) -> Program:
-        checkpoint = str(self.settings.folder / "checkpoint")
-        # A workload may begin with a table that has no row.
-        allowed = ("--checkpoint", checkpoint, "--allow-missing-tables")
-        connect = ("--connect-url", self.stack.connect.address)
-        return self._program(name, "run", str(folder), *allowed, *connect)
+    @property
+    def _report(self) -> Path:
+        """Where the consumer writes what it has read."""
+        return self.settings.folder.absolute() / "consumer.json"
 
-    def _program(self, name: str, *command: str) -> Program:
-        """Returns a command that knows nothing but the servers of the stack."""
-        servers = ("--bootstrap", self.bootstrap, "--redis-url", self.stack.redis.url)
-        whole = ("--config", os.devnull, *command, *servers)
-        return Program(name, partial(slackwater_command, *whole), self.settings.logs)
+    def _start_run(self, folder: Path, name: str) -> Program:
+        checkpoint = str(self.settings.folder.absolute() / "checkpoint")
+        return self.product.start_pipeline(folder.absolute(), "--checkpoint", checkpoint, name=name)
 
-    def _start(self, program: Program) -> Program:
+    def _started(self, program: Program) -> Program:
         self._output.progress(f"starting: {' '.join(program.command[2:])}")
-        program.start(self.stack.lifetime)
-        self.programs.append(program)
         return program
 
     def _write(self, visible: Visibility) -> tuple[Writers, int, float]:
@@ -318,15 +303,15 @@ class Demo:
     def _revise(self) -> None:
         """Builds the next revision beside the pipeline, and asks what there is to know of both."""
         definition, kafka = load_pipeline(self.settings.pipeline), KafkaSettings(self.bootstrap)
-        topic = f"{self._topic}_v2"
+        topic = f"{self.topic}_v2"
         folder = write_next_revision(self.settings.pipeline, self.settings.folder / "next_revision", topic)
         name = load_pipeline(folder).name
-        self._start(self._pipeline("next-revision", folder))
+        self._started(self._start_run(folder, "next-revision"))
         self._output.progress("waiting until the next revision shows what the pipeline shows")
         shown = newest_lsn(kafka, definition.name)
         self._await("last commit", shown, START_TIMEOUT, lambda: newest_lsn(kafka, name), "the next revision")
         self._output.progress("querying the control plane")
-        self.answers = list(answers(kafka, (definition.name, self._topic), (name, topic)))
+        self.answers = list(answers(kafka, (definition.name, self.topic), (name, topic)))
 
     def _await_last_commit(self, visible: Visibility) -> ConsumerReport:
         """Commits one last change, waits until it is visible: by commit order, so is all before it.
@@ -340,8 +325,7 @@ class Demo:
         # The last commit changes no document, and commits without documents are not handed out.
         published = max(seen.commit_lsn for seen in visible.seen if seen.documents)
         consumed = self._await_consumer("last commit", last + 1, published, VISIBLE_TIMEOUT)
-        self.programs.remove(self._consumer)
-        self._consumer.stop()
+        self.product.stop("consumer")
         return consumed
 
     def _await(
@@ -357,10 +341,14 @@ class Demo:
             )
 
     def _check(self) -> None:
-        for program in self.programs:
-            program.check()
+        self.product.check()
         for observer in self._observers:
             observer.raise_failure()
+
+
+def _command(*arguments: str) -> Sequence[str]:
+    """A command that knows nothing but the servers of the stack."""
+    return slackwater_command("--config", os.devnull, *arguments)
 
 
 def _told(program: Program, what: str) -> str:

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from slackwater_certify.output import Commit, OffsetRange, Output
 from slackwater_certify.specification import load_specification
+from slackwater_lab.debezium.records import change_value, end_value, snapshot_value
 from slackwater_lab.topics import make_topics
 
 SCHEMA = """
@@ -102,7 +103,8 @@ class SourceLog:
         """Adds rows that are there before the first transaction."""
         for table, row in rows:
             self._rows[table, row["id"]] = row
-            self.records.append(self._change(table, "r", None, row))
+            value = snapshot_value(f"shop.{table}", self._lsn, row, snapshot="false")
+            self.records.append(self._record(table, row["id"], value))
         self.states[0] = self._documents()
 
     def commit(self, *changes: tuple[str, int, Row | None]) -> int:
@@ -115,16 +117,19 @@ class SourceLog:
             before = self._rows.pop((table, row_id), None)
             op = "d" if after is None else "u" if before else "c"
             counts[f"shop.{table}"] = counts.get(f"shop.{table}", 0) + 1
-            block = {
-                "id": f"{xid}:{self._lsn}",
-                "total_order": sum(counts.values()),
-                "data_collection_order": counts[f"shop.{table}"],
-            }
-            self.records.append(self._change(table, op, before, after, block))
+            orders = counts[f"shop.{table}"], sum(counts.values())
+            position = xid, self._lsn
+            value = change_value(
+                f"shop.{table}", op, position=position, orders=orders, after=after, before=before
+            )
+            self.records.append(self._record(table, row_id, value))
             if after is not None:
                 self._rows[table, row_id] = after
         self._lsn += 8
-        self.records.append(self._end(xid, time_ms, counts))
+        end = end_value(xid, self._lsn, counts, time_ms)
+        self.records.append(
+            SourceRecord(f"{self.prefix}.transaction", _bytes({"id": f"{xid}:{self._lsn}"}), end)
+        )
         self.commits.append((self._lsn, time_ms))
         self.states.append(self._documents())
         return self._lsn
@@ -150,24 +155,8 @@ class SourceLog:
         }
         records += [SourceRecord(f"{self.prefix}.slackwater.cuts", b"", _bytes(cut)), late]
 
-    def _change(
-        self,
-        table: str,
-        op: str,
-        before: Row | None,
-        after: Row | None,
-        block: Mapping[str, object] | None = None,
-    ) -> SourceRecord:
-        xid = None if block is None else self._xid
-        source = {"schema": "shop", "table": table, "lsn": self._lsn, "txId": xid, "snapshot": "false"}
-        event = {"before": before, "after": after, "source": source, "transaction": block, "op": op}
-        row_id = (after or before or {})["id"]
-        return SourceRecord(f"{self.prefix}.shop.{table}", _bytes({"id": row_id}), _bytes(event))
-
-    def _end(self, xid: int, time_ms: int, counts: Mapping[str, int]) -> SourceRecord:
-        collections = [{"data_collection": name, "event_count": count} for name, count in counts.items()]
-        end = {"status": "END", "id": f"{xid}:{self._lsn}", "ts_ms": time_ms, "data_collections": collections}
-        return SourceRecord(f"{self.prefix}.transaction", _bytes({"id": end["id"]}), _bytes(end))
+    def _record(self, table: str, row_id: int, value: bytes) -> SourceRecord:
+        return SourceRecord(f"{self.prefix}.shop.{table}", _bytes({"id": row_id}), value)
 
     def _documents(self) -> dict[int, Document]:
         rows = self._rows.items()

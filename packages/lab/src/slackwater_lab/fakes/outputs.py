@@ -2,10 +2,11 @@
 
 import json
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -38,62 +39,65 @@ _SECONDS = 120.0
 _Rows = Sequence[tuple[str, int, Any]]
 
 
-class Topics(Protocol):
+class Topics(ABC):
     """Writes Kafka transactions."""
 
-    def make(self, topic: str, partitions: int = 1) -> None:
-        """Makes a topic."""
+    def __init__(self) -> None:
+        self._written: dict[Place, list[int]] = {}
 
+    @abstractmethod
+    def make(self, topic: str, partitions: int = 1) -> None:
+        """Makes a topic; it may exist already."""
+
+    @abstractmethod
     def begin(self) -> None:
         """Begins a transaction."""
 
+    @abstractmethod
     def write(self, place: Place, value: bytes | None, key: bytes | None = None) -> None:
         """Writes a record."""
 
     def written(self) -> dict[Place, list[int]]:
         """Returns the offsets of what was written since it was asked last."""
+        written, self._written = self._written, {}
+        return {place: sorted(offsets) for place, offsets in written.items()}
 
+    @abstractmethod
     def end(self, *, commits: bool = True) -> None:
         """Commits, or aborts."""
 
 
-class MemoryTopics:
-    """Implements :class:`Topics` over a broker in memory; a transaction's markers take offsets."""
+class MemoryTopics(Topics):
+    """Over a broker in memory; a transaction's markers take offsets."""
 
     def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__()
         self.broker = broker
-        self._places: set[Place] = set()
-        self._written: dict[Place, list[int]] = {}
         self._records: list[tuple[Place, int]] = []
 
     def make(self, topic: str, partitions: int = 1) -> None:
         self.broker.make_topic(topic, partitions)
 
     def begin(self) -> None:
-        self._places.clear()
         self._records.clear()
 
     def write(self, place: Place, value: bytes | None, key: bytes | None = None) -> None:
         offset = self.broker.append(place, value, key)
         self._written.setdefault(place, []).append(offset)
-        self._places.add(place)
         self._records.append((place, offset))
-
-    def written(self) -> dict[Place, list[int]]:
-        written, self._written = self._written, {}
-        return written
 
     def end(self, *, commits: bool = True) -> None:
         for place, offset in () if commits else self._records:
             self.broker.remove(place, offset)
-        for place in self._places:
+        for place in dict(self._records):
             self.broker.skip(place)
 
 
-class KafkaTopics:
-    """Implements :class:`Topics` over Kafka."""
+class KafkaTopics(Topics):
+    """Over Kafka."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
+        super().__init__()
         self.bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._producer = Producer(
@@ -105,10 +109,8 @@ class KafkaTopics:
             }
         )
         self._producer.init_transactions(_SECONDS)
-        self._written: dict[Place, list[int]] = {}
 
     def make(self, topic: str, partitions: int = 1) -> None:
-        """See the protocol; the topics that all sources share may exist already."""
         create_topics(self._admin, [NewTopic(topic, partitions, 1)], _SECONDS)
 
     def begin(self) -> None:
@@ -120,8 +122,7 @@ class KafkaTopics:
 
     def written(self) -> dict[Place, list[int]]:
         self._producer.flush(_SECONDS)
-        written, self._written = self._written, {}
-        return {place: sorted(offsets) for place, offsets in written.items()}
+        return super().written()
 
     def end(self, *, commits: bool = True) -> None:
         if commits:
@@ -146,9 +147,7 @@ class OutputWriter:
         self.name = name
         self.outputs = {f"{name}.{each}": count for each, count in partitions.items()}
         self._lsn = 0
-        for topic, count in self.outputs.items():
-            topics.make(topic, count)
-            topics.make(commit_topic(topic))
+        _make_outputs(topics, self.outputs)
 
     def commit(
         self,
@@ -166,7 +165,6 @@ class OutputWriter:
         for topic, partition, key, value in documents:
             place = f"{self.name}.{topic}", partition
             self.topics.write(place, None if value is None else value.encode(), key.encode())
-        ranges = _ranges(self.topics.written())
         record = CommitRecord(
             pipeline=self.name,
             source="src",
@@ -175,11 +173,10 @@ class OutputWriter:
             previous_lsn=self._lsn,
             xid=lsn + 7,
             commit_ts_ms=COMMIT_MS + lsn,
-            offsets=ranges,
+            offsets=_ranges(self.topics.written()),
             commit_ts_ns=(COMMIT_MS + lsn) * 1_000_000,
         )
-        for topic in self.outputs:
-            self.topics.write((commit_topic(topic), 0), encode_commit_record(record))
+        _write_commits(self.topics, self.outputs, record)
         self.topics.written()
         self.topics.end(commits=commits)
         self._lsn = lsn if commits else self._lsn
@@ -292,6 +289,17 @@ class ChangeWriter:
         self._events += len(rows)
 
 
+def _make_outputs(topics: Topics, partitions: Mapping[str, int]) -> None:
+    for topic, count in partitions.items():
+        topics.make(topic, count)
+        topics.make(commit_topic(topic))
+
+
+def _write_commits(topics: Topics, outputs: Iterable[str], record: CommitRecord) -> None:
+    for topic in outputs:
+        topics.write((commit_topic(topic), 0), encode_commit_record(record))
+
+
 def _ranges(written: Mapping[Place, Sequence[int]]) -> dict[str, dict[int, OffsetRange]]:
     """Returns what a commit record says of the offsets that were written."""
     ranges: dict[str, dict[int, OffsetRange]] = {}
@@ -331,9 +339,7 @@ class ViewWriter:
         self.ends = {topic: [0] * partitions for topic in self.views.values()}
         self.states: dict[int, dict[str, dict[int, int]]] = {0: {view: {} for view in views}}
         """By LSN."""
-        for topic in self.views.values():
-            self.topics.make(topic, partitions)
-            self.topics.make(commit_topic(topic))
+        _make_outputs(self.topics, dict.fromkeys(self.views.values(), partitions))
         self.topics.make(progress_topic(self.name))
 
     def publish(self, *changes: Change, commits: bool = True, lsn: int | None = None) -> int:
@@ -364,8 +370,7 @@ class ViewWriter:
             commit_ts_ms=lsn,
             offsets=ranges,
         )
-        for topic in self.views.values():
-            self.topics.write((commit_topic(topic), 0), encode_commit_record(record))
+        _write_commits(self.topics, self.views.values(), record)
         commit_ends = {topic: offsets[-1] + 1 for (topic, _), offsets in self.topics.written().items()}
         start = (0,) * self.partitions
         progress = ProgressRecord(
