@@ -47,7 +47,6 @@ class Program:
 
     @property
     def command(self) -> Sequence[str]:
-        """The command line of the next start."""
         return self._arguments()
 
     def start(
@@ -68,7 +67,6 @@ class Program:
 
     @property
     def pid(self) -> int | None:
-        """Its process; None while it does not run."""
         return self._process.identity.pid if self._process is not None and self.is_well else None
 
     def check(self) -> None:
@@ -107,17 +105,14 @@ class Program:
         return self.wait(seconds)
 
     def kill(self) -> None:
-        """Sends SIGKILL to its tree; nothing happens when it does not run."""
         if self._process is not None:
             self._process.kill()
 
     def pause(self) -> None:
-        """Sends SIGSTOP to its tree; nothing happens when it does not run."""
         if self._process is not None:
             self._process.pause()
 
     def resume(self) -> None:
-        """Sends SIGCONT to its tree; nothing happens when it does not run."""
         if self._process is not None:
             self._process.resume()
 
@@ -131,7 +126,6 @@ class Program:
         return found
 
     def output(self) -> str:
-        """Reads what it has said so far."""
         try:
             return self.log.read_text(errors="replace")
         except OSError:
@@ -192,7 +186,6 @@ class Product:
 
     @property
     def bootstrap(self) -> str:
-        """The broker."""
         return self.stack.kafka.bootstrap
 
     def start(self, name: str, command: Sequence[str]) -> Program:
@@ -247,7 +240,6 @@ class Product:
         return visible
 
     def log(self, name: str) -> str:
-        """Reads what a program has said so far."""
         return self.programs[name].output()
 
     def stop(self, name: str) -> None:

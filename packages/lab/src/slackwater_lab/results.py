@@ -38,7 +38,6 @@ class Result:
     details: Mapping[str, Any]
 
     def line(self) -> str:
-        """One line of JSON."""
         return json.dumps(asdict(self))
 
 

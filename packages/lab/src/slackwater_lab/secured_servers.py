@@ -175,7 +175,6 @@ class SecuredServers:
         return AdminClient({"bootstrap.servers": self.kafka.bootstrap})
 
     def client(self, user: str) -> Certificate:
-        """The certificate of a user."""
         return self._clients[user]
 
     def environment(self, user: str, way: str) -> dict[str, str]:
@@ -284,7 +283,6 @@ class IdentityProvider(HttpFake):
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     def answer(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, object]:
-        """See the base."""
         del method
         if path == "/keys":
             return 200, {"keys": [self._public_key()]}

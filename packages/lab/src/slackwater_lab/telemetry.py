@@ -46,7 +46,6 @@ class Collector(HttpFake):
         """Every metric of every export, as protobuf has it."""
 
     def answer(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, object]:
-        """See the base."""
         del method
         if not self.admits(headers):
             self.refused += 1

@@ -134,7 +134,6 @@ class TopicRecorder:
 
     @property
     def record_count(self) -> int:
-        """Records read so far."""
         return sum(map(len, self._topics.values()))
 
     def read(self, seconds: float = 0.5) -> int:
@@ -147,7 +146,6 @@ class TopicRecorder:
         return self.record_count - before
 
     def read_to_end(self) -> Recording:
-        """Everything that is readable now."""
         self._discover()
         wanted = {spot: self._end(spot) for spot in self._topics}
         while any(self._ends[spot] < end for spot, end in wanted.items()):

@@ -49,7 +49,6 @@ class World:
 
     @property
     def kafka(self) -> KafkaSettings:
-        """As the user."""
         return KafkaSettings(
             self.servers.kafka.bootstrap_for("scram"), self.servers.options(self.user, "scram")
         )

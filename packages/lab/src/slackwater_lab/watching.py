@@ -102,7 +102,6 @@ class CommitWatcher:
         return next(commit for commit in self.seen if commit.commit_lsn >= commit_lsn)
 
     def poll_until(self, time: float) -> None:
-        """Takes what comes until a time of the monotonic clock."""
         while self._clock.monotonic() < time:
             self.poll()
 
@@ -122,7 +121,6 @@ class CommitWatcher:
         return self.seen[-1].commit_lsn if self.seen else 0
 
     def close(self) -> None:
-        """Frees the connection."""
         self._consumer.close()
 
 
@@ -135,7 +133,6 @@ class Background(ABC):
         self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
 
     def start(self) -> None:
-        """Returns at once."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -152,7 +149,6 @@ class Background(ABC):
         self.stop()
 
     def raise_failure(self) -> None:
-        """Raises what ended the thread, if anything did."""
         if self._failure is not None:
             raise self._failure
 
@@ -206,7 +202,6 @@ class Visibility(OutputWatch):
 
     @property
     def seen(self) -> list[SeenCommit]:
-        """All commit records so far, ascending."""
         return self._watcher.seen[:]
 
     def _work(self) -> None:

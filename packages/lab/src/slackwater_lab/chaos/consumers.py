@@ -103,7 +103,6 @@ class GroupFindings:
 
     @property
     def text(self) -> str:
-        """A line for people."""
         return (
             f"consumers {self.group!r}: {self.records:,} records in {self.calls:,} calls; {self.lost} lost, "
             f"{self.repeated} repeated, {self.torn} torn, {self.disordered} out of order"
@@ -174,7 +173,6 @@ class ConsumerGroup:
 
     @property
     def is_by_unit(self) -> bool:
-        """True if members share units."""
         return isinstance(self.share, ByUnit)
 
 
@@ -276,7 +274,6 @@ class Consumers:
         }
 
     def create_database(self) -> None:
-        """Makes the database and the table."""
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {_DATABASE}")
         with psycopg.connect(self._url) as connection:

@@ -64,7 +64,6 @@ class Disturber:
         self.kill(part)
 
     def bring_back(self, part: str) -> None:
-        """Lets the supervisor start the part again."""
         self._system.parts[part].is_kept_down = False
 
     def kill_at(self, step: str, who: str = "sink") -> None:
@@ -84,7 +83,6 @@ class Disturber:
             raise NothingToDisturbError(f"{who} at step {step}", _STEP_SECONDS)
 
     def flush_redis(self) -> None:
-        """FLUSHALL."""
         try:
             with redis.Redis(port=self._system.stack.redis.port, socket_timeout=5) as client:
                 client.flushall()

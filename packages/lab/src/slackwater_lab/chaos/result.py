@@ -42,7 +42,6 @@ class Occurrence:
 
     @property
     def recovery_seconds(self) -> float:
-        """The time from its end to its recovery."""
         return self.recovered - self.ended
 
 
@@ -183,7 +182,6 @@ class ChaosResult:
 
     @property
     def table(self) -> list[FaultRow]:
-        """Per kind of fault."""
         return rows(self.occurrences, self.certificate)
 
     @property

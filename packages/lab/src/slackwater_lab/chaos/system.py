@@ -80,15 +80,12 @@ class ServerPart:
         self._server.start()
 
     def kill(self) -> None:
-        """SIGKILL to its tree, if it runs."""
         self._if_running(self._server.kill)
 
     def pause(self) -> None:
-        """SIGSTOP to its tree, if it runs."""
         self._if_running(self._server.pause)
 
     def resume(self) -> None:
-        """SIGCONT to its tree, if it runs."""
         self._if_running(self._server.resume)
 
     def _if_running(self, action: Callable[[], None]) -> None:
@@ -197,7 +194,6 @@ class System:
 
     @property
     def dsn(self) -> str:
-        """The database."""
         return self.stack.postgres.dsn()
 
     @property
@@ -206,11 +202,9 @@ class System:
         return self.stack.kafka.bootstrap
 
     def control(self, part: str) -> ControlFolder:
-        """The control folder of a program."""
         return ControlFolder(self.settings.folder / "control" / part)
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Waits for a condition; returns whether it came true in time."""
         return wait_until(condition, seconds, clock=self.clock)
 
     def database_lsn(self) -> int | None:
@@ -225,7 +219,6 @@ class System:
         return write_last(self.dsn, self.definition.tables[-1])
 
     def program(self, name: str) -> Program:
-        """A part that is a process of the product."""
         part = self.parts[name].part
         if not isinstance(part, Program):
             raise TypeError(f"{name} is no program")

@@ -258,7 +258,6 @@ class Writers:
         ]
 
     def start(self) -> None:
-        """Returns at once."""
         for thread in self._threads:
             thread.start()
 
@@ -282,7 +281,6 @@ class Writers:
             raise self._failures[0]
 
     def counts(self) -> WriterCounts:
-        """Adds up the counts of all writers."""
         counts = self.counts_by_writer()
         return WriterCounts(
             sum(each.committed for each in counts),

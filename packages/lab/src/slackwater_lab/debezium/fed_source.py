@@ -66,7 +66,6 @@ class FedSource:
         self.told += len(values)
 
     def notify(self, *values: bytes) -> None:
-        """Gives notifications."""
         self.frontier.read_notifications(enumerate(values, self.notified))
         self.notified += len(values)
 
@@ -80,7 +79,6 @@ class FedSource:
         return self
 
     def readable(self) -> dict[tuple[str, int], int]:
-        """Returns the end offsets of all topics."""
         read = {p.key: p.position for p in self.parts.values()}
         told = {("s.notifications", 0): self.notified} if self.notified else {}
         return {**read, **told, ("s.transaction", 0): self.told, **self.ends}
@@ -95,7 +93,6 @@ class FedSource:
         return self.frontier.cuts()
 
     def lsns(self) -> list[int]:
-        """Returns the commits of those cuts."""
         return [t.commit_lsn for cut in self.cuts() for t in cut.transactions]
 
     def at_rest(self) -> list[Cut]:

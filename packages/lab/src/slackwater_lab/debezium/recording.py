@@ -31,7 +31,6 @@ class Oracle:
     """Commit LSN, then row, to the places of the row."""
 
     def add_commit(self, xid: int, commit_lsn: int) -> None:
-        """Declares a commit."""
         self.commits.append((commit_lsn, xid))
         self.places.setdefault(commit_lsn, {})
 
@@ -144,7 +143,6 @@ class Recording:
 
     @classmethod
     def load(cls, path: Path, source: str) -> "Recording":
-        """Reads what :meth:`save` wrote."""
         topics: dict[Spot, list[RecordedRecord]] = {}
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             for line in file:
@@ -162,7 +160,6 @@ class Recording:
                     file.write(f"{place}\t{_text(record.key)}\t{_text(record.value)}\n".encode())
 
     def end(self, spot: Spot) -> int:
-        """The end offset of a partition."""
         records = self.topics.get(spot, ())
         return self.ends.get(spot, records[-1].offset + 1 if records else 0)
 
@@ -302,11 +299,9 @@ class _Reading:
         }
 
     def left(self) -> list[Spot]:
-        """Partitions that were not read to their end."""
         return [spot for spot, at in self._positions.items() if at < len(self._recording.topics[spot])]
 
     def read(self, spot: Spot, count: int) -> None:
-        """Reads this many records."""
         first = self._positions[spot]
         records = self._recording.topics[spot][first : first + count]
         self._positions[spot] = first + len(records)
@@ -320,7 +315,6 @@ class _Reading:
             self._skip_rest(spot)
 
     def cuts(self) -> list[Cut]:
-        """The cuts that are possible now."""
         self._frontier.advance()
         if self._frontier.end_offsets_wanted:
             self._frontier.end_offsets(self._ends)
@@ -328,7 +322,6 @@ class _Reading:
         return self._frontier.cuts()
 
     def rest(self) -> None:
-        """Everything was read, and nothing more will be written."""
         for spot in self._ends:
             self._skip_rest(spot)
         self._frontier.rest(self._ends)

@@ -42,7 +42,6 @@ class Consumed:
     """Of the newest commit."""
 
     def add(self, transaction: Transaction, records: int, *, is_broken: bool) -> None:
-        """Counts a transaction."""
         position = transaction.commit.position
         self.disordered += position <= CommitPosition(self.timeline, self.lsn)
         self.timeline, self.lsn = position.timeline, position.lsn
@@ -66,7 +65,6 @@ class ConsumerReport:
         return sum(each.broken + each.disordered for each in (self.changes, self.output))
 
     def write(self, file: Path) -> None:
-        """Replaces the file."""
         draft = file.with_suffix(".draft")
         draft.write_text(json.dumps(asdict(self)))
         draft.replace(file)
@@ -95,7 +93,6 @@ class Service:
         self.seen.changes.add(transaction, len(values), is_broken=self._join.torn > before)
 
     def take_documents(self, transaction: Transaction) -> None:
-        """Looks at each document by itself."""
         values = [record.value() for record in transaction]
         is_broken = any(value is not None and torn(json.loads(value)) for value in values)
         self.seen.output.add(transaction, len(values), is_broken=is_broken)

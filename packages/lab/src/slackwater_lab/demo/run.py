@@ -126,7 +126,6 @@ class DemoSettings:
 
     @property
     def logs(self) -> Path:
-        """Logs of every part."""
         return self.folder / "logs"
 
 
@@ -216,12 +215,10 @@ class Demo:
 
     @property
     def bootstrap(self) -> str:
-        """The stack's broker."""
         return self.stack.kafka.bootstrap
 
     @property
     def dsn(self) -> str:
-        """The stack's database."""
         return self.stack.postgres.dsn()
 
     def _start_stack(self) -> None:

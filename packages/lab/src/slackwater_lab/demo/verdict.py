@@ -144,7 +144,6 @@ class DemoReport:
         return min(self.consumed.changes.transactions, self.consumed.output.transactions)
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yields the rows of the table."""
         found = self.certificate
         writes = self.writes
         speed = writes.changes / self.seconds if self.seconds else 0
@@ -187,7 +186,6 @@ class DemoReport:
         return "passed" if self.is_measured else "FAILED: nothing was measured"
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the numbers for ``--json``."""
         return {
             "seed": self.seed,
             "seconds": self.seconds,

@@ -82,7 +82,6 @@ class MemoryBroker:
     def append(
         self, place: Place, value: bytes | None, key: bytes | None = None, headers: Iterable[Any] = ()
     ) -> int:
-        """Writes a record; returns its offset."""
         with self.lock:
             partition = self._topics[place]
             offset, partition.end = partition.end, partition.end + 1
@@ -109,11 +108,9 @@ class MemoryBroker:
             held.records = [record for record in held.records if (record.offset() or 0) >= low]
 
     def committed(self, group: str) -> dict[Place, Stored]:
-        """Returns the committed offsets of a group."""
         return dict(self._groups[group].offsets) if group in self._groups else {}
 
     def members(self, group: str) -> int:
-        """Returns the number of members of a group."""
         return len(self._groups[group].members) if group in self._groups else 0
 
     def expel(self, group: str) -> None:
@@ -140,7 +137,6 @@ class MemoryBroker:
         return member
 
     def partition(self, place: Place) -> _Partition:
-        """Returns what a partition holds."""
         return self._topics[place]
 
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:

@@ -40,7 +40,6 @@ class AccumulateBucket:
             self._apply(changes)
 
     def process(self, partials: Sequence[Partial]) -> Processed:
-        """Processes a batch."""
         results, outcome = self._index.update(lambda contents: self._work(partials, contents))
         self._apply(outcome.changes)
         if outcome.changes:
@@ -55,7 +54,6 @@ class AccumulateBucket:
         return self._logic(partials, contents, outcome), outcome
 
     def entries(self) -> list[Entry]:
-        """Returns all entries of the index."""
         return self._index.update(lambda contents: list(contents.entries()))
 
     def _apply(self, changes: Iterable[Change]) -> None:

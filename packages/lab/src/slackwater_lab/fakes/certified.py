@@ -199,7 +199,6 @@ class RightOutput:
         return next(i for i, each in enumerate(self.outputs) if each.key == key and each.lsn == lsn)
 
     def change(self, position: int, **changes: Any) -> None:
-        """Replaces fields of an output."""
         self.outputs[position] = replace(self.outputs[position], **changes)
 
     def without_claims(self) -> "RightOutput":

@@ -29,11 +29,9 @@ class HttpFake(ABC):
         """Returns the HTTP status for a request, and the document, which is sent as JSON."""
 
     def start(self) -> None:
-        """Begins to answer."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answers no more."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -260,7 +260,6 @@ class ChangeWriter:
         return cut
 
     def append(self, record: bytes) -> None:
-        """Writes to the cut log."""
         self.topics.begin()
         self.topics.write((cut_log_topic(self.source), 0), record)
         self.topics.written()
@@ -435,11 +434,9 @@ class World:
         return self.kafka
 
     def output(self, **partitions: int) -> OutputWriter:
-        """Returns a pipeline with these output topics."""
         return OutputWriter(self.topics, self.name, partitions)
 
     def changes(self, partitions: Mapping[str, int], topic: str | None = None) -> ChangeWriter:
-        """Returns a source with these tables, perhaps all in one topic."""
         return ChangeWriter(self.topics, self.name, partitions, topic)
 
     def consumer(
@@ -451,7 +448,6 @@ class World:
         positions: PositionOf | None = None,
         **settings: Any,
     ) -> TransactionalConsumer:
-        """Returns a consumer that ends with the test."""
         consumer = self._make(
             self.kafka,
             inputs,

@@ -40,12 +40,10 @@ class RegistryServer(HttpFake):
 
     @property
     def schemas(self) -> dict[int, str]:
-        """All schemas by id."""
         return {number: entry["schema"] for number, entry in sorted(self._entries.items())}
 
     @property
     def subjects(self) -> dict[str, list[int]]:
-        """Ids of the versions of each subject."""
         return {name: list(ids) for name, ids in self._subjects.items()}
 
     def register(self, schema: str, *, schema_id: int | None = None, **fields: Any) -> int:

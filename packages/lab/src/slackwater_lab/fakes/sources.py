@@ -105,7 +105,6 @@ class SyntheticSource:
         self.flush()
 
     def put(self, topic: str, partition: int, value: bytes | None, key: bytes = b"k") -> int:
-        """Writes a record; returns the offset it will have."""
         headers: list[tuple[str, str | bytes | None]] = [(RUN_HEADER, b"run1")]
         self._producer.produce(f"{self.name}.{topic}", value, key=key, partition=partition, headers=headers)
         spot = topic, partition
@@ -113,7 +112,6 @@ class SyntheticSource:
         return self.offsets[spot] - 1
 
     def flush(self) -> None:
-        """Returns when everything is acknowledged."""
         self._producer.flush(_ANSWER_SECONDS)
 
     def commit(self, first: int, last: int) -> None:
@@ -146,20 +144,16 @@ class SyntheticSource:
         return cuts
 
     def in_redis(self) -> int:
-        """Returns the LSN of the newest cut in Redis; 0 when there is none."""
         held = self.store.position(self.name)
         return held.position.lsn if held else 0
 
     def has_moved_beyond(self, lsn: int) -> bool:
-        """Says if Redis has a cut above an LSN."""
         return self.in_redis() > lsn
 
     def is_published(self) -> bool:
-        """Says if everything that was committed is in Redis."""
         return self.in_redis() == self.newest_lsn
 
     def close(self) -> None:
-        """Frees connections."""
         self.flush()
         self.log.close()
         self.store.close()
@@ -171,7 +165,6 @@ class StillClock(SystemClock):
     seconds = 1000.0
 
     def monotonic(self) -> float:
-        """Returns the time that was set, in seconds."""
         return self.seconds
 
 
@@ -189,17 +182,14 @@ class FailingStore(InMemoryMarkerStore):
     forged_newest: tuple[PublishedCut | None, ...] = ()
 
     def position(self, source: str) -> StoredPosition | None:
-        """Returns the forged one, if there is one."""
         self._answer()
         return self.forged_position[0] if self.forged_position else super().position(source)
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
-        """Returns the forged one, if there is one."""
         self._answer()
         return self.forged_newest[0] if self.forged_newest else super().newest(source, timeline)
 
     def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
-        """Returns False while it refuses."""
         return not self.refuses and super().put_cut(cut, status)
 
     def clear(self, source: str, timeline: int) -> None:
@@ -211,7 +201,6 @@ class FailingStore(InMemoryMarkerStore):
         super().clear(source, timeline)
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
-        """Fails while it is away."""
         self._answer()
         super().set_status(source, status)
 
@@ -240,7 +229,6 @@ class WatchedLog(InMemoryCutLog):
     def records(
         self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
     ) -> list[LoggedRecord]:
-        """Counts."""
         self.looks += 1
         return super().records(after_offset, limit=limit, with_cuts=with_cuts)
 
@@ -313,7 +301,6 @@ class World:
 
     @property
     def feed(self) -> Feed:
-        """The planner's."""
         return self.planner.feed
 
     def cut(
@@ -366,13 +353,11 @@ class World:
         self.store.put_cut(cut, STATUS)
 
     def at(self, cut: PublishedCut, log_id: str = "") -> Position:
-        """The position of a query at a cut."""
         return Position.at_cut(cut, ["inv.s.a", "inv.s.b"], self.scope, log_id)
 
     def next(
         self, start: Position | None = None, max_events: int | None = None, target: int | None = None
     ) -> Position:
-        """Where the next batch ends."""
         return self.planner.next(start or self.beginning, max_events, target)
 
     def after(self, start: Position | None = None, max_events: int | None = None) -> list[int]:
@@ -384,9 +369,7 @@ class World:
         return histories[0].lsns(start.lsn, known.covered_lsn) if histories else []
 
     def listed(self, start: Position, end: Position) -> list[int]:
-        """The commits of a planned batch."""
         return [t.commit_lsn for t in self.planner.content(start, end).transactions]
 
     def tasks(self, start: Position, end: Position) -> list[BatchTask]:
-        """The tasks of a planned batch."""
         return self.planner.tasks(start, end)

@@ -83,7 +83,6 @@ class FlakyConsumer:
         self.is_closed = False
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Returns the topics that there are."""
         self._maybe_fail()
         found: dict[str, Any] = {}
         for name, number in self._topics:
@@ -96,7 +95,6 @@ class FlakyConsumer:
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, *, cached: bool = False
     ) -> tuple[int, int]:
-        """Returns the first and the end offset."""
         self._maybe_fail()
         values = self._topics.get((partition.topic, partition.partition))
         if values is None:
@@ -104,21 +102,17 @@ class FlakyConsumer:
         return 0, len(values)
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Begins to read."""
         self._positions = {(p.topic, p.partition): max(0, p.offset) for p in partitions}
         self._told_end.clear()
 
     def unassign(self) -> None:
-        """Reads nothing any more."""
         self._positions.clear()
 
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads these no more."""
         for partition in partitions:
             del self._positions[partition.topic, partition.partition]
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Returns the offsets to be read next."""
         return [
             TopicPartition(p.topic, p.partition, self._positions[p.topic, p.partition]) for p in partitions
         ]
@@ -142,11 +136,9 @@ class FlakyConsumer:
         return found
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """Returns the next record, or an error."""
         return next(iter(self.consume(1, timeout)), None)
 
     def close(self) -> None:
-        """Notes that it was closed."""
         self.is_closed = True
 
     def _next_error(self) -> int:

@@ -57,13 +57,11 @@ class Ends:
 
     @property
     def jdbc(self) -> str:
-        """The database as JDBC drivers want it."""
         found = conninfo_to_dict(self.dsn)
         return f"jdbc:postgresql://{found['host']}:{found['port']}/{found['dbname']}"
 
     @property
     def debezium(self) -> Properties:
-        """The database as Debezium's source wants it."""
         found = conninfo_to_dict(self.dsn)
         return {
             "database.hostname": str(found["host"]),

@@ -137,7 +137,6 @@ class ContainerProcess(ManagedProcess):
 
     @property
     def is_paused(self) -> bool:
-        """True if the container is frozen."""
         if not self.is_alive:
             return False
         self._container.reload()
@@ -170,12 +169,10 @@ class ContainerProcess(ManagedProcess):
         return self
 
     def pause(self) -> None:
-        """Freeze all that runs in it."""
         if self.is_alive and not self.is_paused:
             self._container.pause()
 
     def resume(self) -> None:
-        """Let it continue."""
         if self.is_paused:
             self._container.unpause()
 

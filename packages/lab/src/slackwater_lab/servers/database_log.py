@@ -46,7 +46,6 @@ class DatabaseLog:
         self._dsn = dsn
 
     def begin(self) -> None:
-        """Makes the slot."""
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             query = "SELECT pg_create_logical_replication_slot(%s, 'test_decoding')"
             connection.execute(query, [_TRUTH_SLOT])

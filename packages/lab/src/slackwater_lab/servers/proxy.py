@@ -48,17 +48,14 @@ class TcpProxy:
 
     @property
     def is_running(self) -> bool:
-        """True if connections are accepted."""
         return self._loop is not None
 
     @property
     def is_paused(self) -> bool:
-        """True if nothing passes."""
         return not self._open.is_set()
 
     @property
     def connections(self) -> int:
-        """Number of connected clients."""
         return len(self._connections) // 2
 
     def start(self) -> None:

@@ -37,7 +37,6 @@ class _SparkDaemon(Server):
 
     @property
     def address(self) -> str:
-        """``spark://`` URL."""
         return f"spark://{LOOPBACK}:{self.port}"
 
     def _home(self) -> Path:
@@ -114,7 +113,6 @@ class SparkWorker(_SparkDaemon):
 
     @property
     def local(self) -> Path:
-        """The local disk of its executors."""
         return self._home() / "local"
 
     def _launch(self) -> Launch:
@@ -161,7 +159,6 @@ class DriverMachine:
         return ("/usr/bin/env", *found, str(environment / "bin" / "python"))
 
     def start(self, *command: str) -> "subprocess.Popen[bytes]":
-        """Starts a program of the environment here."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -194,11 +191,9 @@ class DriverMachine:
         return self.output()
 
     def output(self) -> str:
-        """Returns what programs here have printed."""
         return self.log.read_text(errors="replace")
 
     def last_words(self) -> str:
-        """Returns the end of :meth:`output`."""
         return "\n".join(last_words(self.output().splitlines()))
 
     def wait_until(self, condition: Callable[[], bool], driver: "subprocess.Popen[bytes]") -> None:

@@ -149,7 +149,6 @@ class LabBroker(KafkaBroker):
         return re.search(r"^cluster\.id=(.*)$", text, re.MULTILINE)[1]  # type: ignore[index]
 
     def stop(self) -> None:
-        """End it in order; kill it when that takes too long. Nothing happens when it does not run."""
         super().stop()
         for proxy in self._proxies.values():
             proxy.stop()
@@ -277,12 +276,10 @@ class LabStack(DevStack):
 
     @property
     def kafka(self) -> LabBroker:
-        """The broker."""
         return self._server(LabBroker)
 
     @property
     def second_kafka(self) -> SecondBroker:
-        """The second broker."""
         return self._server(SecondBroker)
 
     @property

@@ -49,7 +49,6 @@ class ObjectStore(JavaServer):
 
     @property
     def address(self) -> str:
-        """``http://`` URL of the server."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
@@ -131,7 +130,6 @@ class _HadoopServer(Server):
 
     @property
     def address(self) -> str:
-        """``host:port`` of the server."""
         return f"{LOOPBACK}:{self.port}"
 
     def _home(self) -> Path:
@@ -169,7 +167,6 @@ class NameNode(_HadoopServer):
 
     @property
     def url(self) -> str:
-        """``hdfs://`` URL of the file system."""
         return f"hdfs://{self.address}"
 
     def _conf(self) -> Mapping[str, str]:

@@ -46,11 +46,9 @@ class ChainWorkload(Workload):
 
     @property
     def customers(self) -> int:
-        """Their number."""
         return max(2, self.size // _ORDERS_PER_CUSTOMER)
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields the customers, then the orders with three lines each."""
         for customer in range(1, self.customers + 1):
             row: dict[str, Value] = {
                 "id": customer,
@@ -68,7 +66,6 @@ class ChainWorkload(Workload):
             )
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields changes of what the writer owns: mostly lines, now and then a customer."""
         return _Writer(self, writer, writers).transactions()
 
 

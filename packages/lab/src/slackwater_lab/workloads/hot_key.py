@@ -56,14 +56,12 @@ class HotKeyWorkload(Workload):
     """Of the changes, those of the hot meter."""
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields the meters, without readings."""
         for meter in range(1, max(2, self.size) + 1):
             name = f"meter-{meter}"
             row: dict[str, Value] = {"id": meter, "name": name, "readings": 0, "consumed": money(0)}
             yield BusinessTransaction((Insert(_METERS, row),))
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields new, corrected and removed readings."""
         return _Writer(self, writer, writers).transactions()
 
 

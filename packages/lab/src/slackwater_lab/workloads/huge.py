@@ -72,11 +72,9 @@ class HugeWorkload(Workload):
     """The number of first orders that are left alone."""
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields the orders with three lines each."""
         return first_orders(self.size, self.seed)
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields changes of one order, and one time in fifty of very many."""
         return _Writer(self, writer, writers).transactions()
 
 
@@ -171,11 +169,9 @@ class MixedWorkload(Workload):
         return OrdersWorkload(self.seed, self.size)
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields the orders, those that are shared without lines."""
         return self._orders.first()
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields orders with savepoints; the last of several writers, huge transactions."""
         if writers > 1 and writer == writers - 1:
             huge = HugeWorkload(
                 self.seed, self.size, _LARGEST_HUGE, smallest=_SMALLEST_HUGE, shared=self._orders.shared

@@ -45,14 +45,12 @@ class IdleWorkload(Workload):
     pipeline: Path = field(default=workload_pipeline("idle"), kw_only=True)
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields the machines and their sites."""
         for machine in range(1, max(_RUNNING, self.size) + 1):
             row: dict[str, Value] = {"id": machine, "name": f"machine-{machine}", "runs": 0, "output": 0}
             site: dict[str, Value] = {"id": machine, "machine_id": machine, "place": f"hall {machine % 7}"}
             yield BusinessTransaction((Insert(_MACHINES, row), Insert(_SITES, site)))
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields new runs and, from some number on, removals of old ones."""
         rng = self.new_random(writer, writers).random
         ids, own = count(1 + writer, writers), deque[tuple[int, int, int]]()
         most = max(1, _RUNNING * _MAX_RUNS // writers)

@@ -50,11 +50,9 @@ class InterleavedWorkload(Workload):
     pipeline: Path = field(default=repository_pipeline("orders"), kw_only=True)
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields the orders with three lines each."""
         return first_orders(self.size, self.seed)
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields changes of one order, and long transactions over several."""
         return _Writer(self, writer, writers).transactions()
 
 

@@ -131,11 +131,9 @@ class OrdersWorkload(Workload):
         return min(_MAX_SHARED, self.size // 10)
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields the orders, those that are shared without lines."""
         return first_orders(self.size, self.seed, without_lines=self.shared)
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields changes of what the writer owns, and of lines in shared orders."""
         return _Writer(self, writer, writers).transactions()
 
 

@@ -75,16 +75,13 @@ class TpccWorkload(Workload):
 
     @property
     def warehouses(self) -> int:
-        """The number of warehouses, at least one."""
         return max(1, self.size // (_DISTRICTS * CUSTOMERS))
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields whole warehouses."""
         for warehouse in range(1, self.warehouses + 1):
             yield BusinessTransaction(tuple(_first_rows(warehouse)))
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields the mix of one terminal."""
         return _Terminal(self, writer, writers).transactions()
 
 

@@ -57,7 +57,6 @@ class TransfersWorkload(Workload):
     pipeline: Path = field(default=workload_pipeline("transfers"), kw_only=True)
 
     def first(self) -> Iterator[BusinessTransaction]:
-        """Yields the accounts with their opening balances."""
         opening = money(_OPENING_CENTS)
         for account in range(1, max(2, self.size) + 1):
             row: dict[str, Value] = {
@@ -69,7 +68,6 @@ class TransfersWorkload(Workload):
             yield BusinessTransaction((Insert(_ACCOUNTS, row),))
 
     def transactions(self, writer: int, writers: int) -> Iterator[BusinessTransaction]:
-        """Yields transfers, corrections and settlements."""
         return _Writer(self, writer, writers).transactions()
 
 

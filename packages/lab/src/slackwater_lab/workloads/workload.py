@@ -148,7 +148,6 @@ class Workload(ABC):
 
     @property
     def schema_text(self) -> str:
-        """The ``CREATE TABLE`` statements."""
         return (self.pipeline / "schema.sql").read_text(encoding="utf-8")
 
     @property

@@ -160,7 +160,6 @@ class MemberSettings:
 
     @property
     def kafka(self) -> KafkaSettings:
-        """Where the brokers are."""
         return KafkaSettings(self.bootstrap, {"group.instance.id": self.instance, **self.options})
 
 
@@ -213,7 +212,6 @@ class Effects:
             cursor.executemany(self._answer, rows)
 
     def process(self, message: ReceivedMessage) -> list[Message]:
-        """Returns what a message leads to."""
         value = f"{message.partition}/{message.offset}".encode()
         return [Message(topic=f"{self._settings.topic}.out", key=message.key, value=value)]
 

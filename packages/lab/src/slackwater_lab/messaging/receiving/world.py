@@ -138,7 +138,6 @@ class World:
         return member
 
     def run_until_killed(self, step: str) -> None:
-        """Runs a member to the step at which it kills itself."""
         member = self.start(step)
         member.join(_SECONDS)
         if member.exitcode != -9:
@@ -146,7 +145,6 @@ class World:
             raise RunFailedError(step, f"was not reached: the member ended with {member.exitcode}")
 
     def finish(self) -> None:
-        """Runs a member until everything is done."""
         member = self.start()
         try:
             self.wait_until_done(lambda: member.is_alive())
@@ -181,7 +179,6 @@ class World:
         return {n: end for n, end in ends.items() if end} == {n: at for n, at in found.items() if at > 0}
 
     def judge(self) -> ReceiveVerdict:
-        """Compares effects with what was written."""
         if self.settings.way is None:
             records = read_to_end(self.settings.bootstrap, f"{self.settings.topic}.out")
             outputs = Counter(_text(record.value()) for record in records)
@@ -279,7 +276,6 @@ class Servers:
     kafka: KafkaBroker
 
     def world(self, way: Way | Twin | None) -> World:
-        """Makes a topic, tables and members of a way."""
         return World(self.kafka.bootstrap, self.postgres.dsn(), way)
 
 

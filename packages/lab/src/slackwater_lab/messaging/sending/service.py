@@ -72,27 +72,22 @@ class Order:
 
     @property
     def topic(self) -> str:
-        """Where its messages go."""
         return f"{self.name}.orders"
 
     @property
     def table(self) -> str:
-        """The business table."""
         return f"{self.name}_orders"
 
     @property
     def outbox(self) -> str:
-        """The table of messages."""
         return f"{self.name}_outbox"
 
     @property
     def kafka(self) -> KafkaSettings:
-        """The brokers."""
         return KafkaSettings(self.bootstrap)
 
     @property
     def numbers(self) -> range:
-        """Its business transactions."""
         return range(self.first, self.first + self.count)
 
     @property

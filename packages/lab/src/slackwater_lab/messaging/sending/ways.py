@@ -119,7 +119,6 @@ class Way:
 
     @property
     def needs_delivery(self) -> bool:
-        """Whether something has to run beside the service."""
         return self.deliver is not _needs_nobody
 
 

@@ -37,7 +37,6 @@ class World:
         return topic
 
     def message(self, value: str, key: str = "k") -> Message:
-        """Returns a message to the topic."""
         return Message(topic=self.topic, key=key.encode(), value=value.encode())
 
     def insert(self, number: int) -> tuple[bytes, list[int]]:
@@ -46,13 +45,11 @@ class World:
 
     @property
     def numbers(self) -> list[int]:
-        """What the business has committed."""
         found = self.connection.execute(f"SELECT number FROM {self.table} ORDER BY number".encode())  # noqa: S608
         return [number for (number,) in found]
 
     @property
     def waiting(self) -> int:
-        """Rows of the outbox."""
         query = f"SELECT count(*) FROM {self.outbox.table}".encode()  # noqa: S608 - our own name
         row = self.connection.execute(query).fetchone()
         return int(row[0]) if row else -1
@@ -62,5 +59,4 @@ class World:
         return list(read_to_end(self.bootstrap, topic or self.topic))
 
     def values(self, topic: str | None = None) -> list[str]:
-        """Returns the values of :meth:`records`."""
         return [(record.value() or b"").decode() for record in self.records(topic)]
