@@ -314,8 +314,8 @@ Change = tuple[str, int, int | None]
 class ViewWriter:
     """Plays a pipeline whose views can be read: batches of one commit each; LSNs are 100, 200, 300.
 
-    Views have documents of ``id`` and ``value``, keyed by ``id``. If it is latest, records of commits stand
-    for batches.
+    Views have documents of ``id`` and ``value``, keyed by ``id``. If it is latest, a record of a commit is
+    that of a batch.
     """
 
     def __init__(
