@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition
 
 from slackwater.cli import main
 from slackwater.dev import DevStack
-from slackwater.engine.pack.specification import packing_spec
-from slackwater.engine.pack.table import TablePacker
+from slackwater.engine.packer import packing_spec
+from slackwater.engine.table_packer import TablePacker
 from slackwater.protocol import InputError, parse_position
 from slackwater.sql.catalog import Catalog, Table, TypeKind
 from slackwater.sql.planner.cutting import compile_pipeline
@@ -144,7 +144,7 @@ def _packer(table: Table) -> TablePacker:
     key = "to_base64(key) AS key" if table.columns[0].type.kind is TypeKind.BYTEA else "key"
     view = f"SELECT TRANSACTIONALLY {key}, other FROM {table.full_name}"  # noqa: S608 - our own
     plan = compile_pipeline([("v.sql", view)], Catalog((table,)))
-    return TablePacker([(packing_spec(plan, 1).inputs[0], {})], 1)
+    return TablePacker([(*packing_spec(plan, 1).inputs[0][1:], {})], 1)
 
 
 def test_a_placeholder_of_ones_own_is_refused_by_name(

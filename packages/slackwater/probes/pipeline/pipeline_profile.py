@@ -21,7 +21,7 @@ from slackwater.cdc.batch import BatchTask, PlannedBatch
 from slackwater.cdc.changes import BatchChanges
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.lmdb_index import LmdbIndex
-from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.packer import packing_spec
 from slackwater.engine.payloads import DocumentBatch, PackedPayload, documents_by_view
 from slackwater.engine.settings import StageSettings, default_buckets
 from slackwater.engine.state.log import LogWrite

@@ -58,7 +58,7 @@ ALLOWED = {
     "slackwater/cdc/batch.py": "differences of a sorted column, undone when it is read",
     "slackwater/cdc/change_writer.py": "the text of change events",
     "slackwater/client/written.py": "positions of a source whose order its producer makes",
-    "slackwater/engine/pack/table.py": "how far changes lie before their commit, to order them",
+    "slackwater/engine/table_packer.py": "how far changes lie before their commit, to order them",
 }
 ARITHMETIC = (
     ast.Add,

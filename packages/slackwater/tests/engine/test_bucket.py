@@ -12,7 +12,7 @@ from slackwater.engine.bucket import events_in_commit_order
 from slackwater.engine.evaluate.latest import LARGE_KEY_ENTRIES
 from slackwater.engine.index import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
-from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.packer import EventPacker
 from slackwater.engine.payloads import Document, Event, pack_items
 from slackwater.engine.state import log
 from slackwater.engine.state.log import COMPACTION_SLACK_BYTES, BucketLog, LogHead

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from slackwater.engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater.engine.local import MemoryTransaction
-from slackwater.engine.pack.packer import EventPacker
-from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.packer import EventPacker, packing_spec
 from slackwater.engine.payloads import Event, Outcome, decode_events
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.planner.cutting import compile_pipeline

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater.cdc.changes import BatchChanges, SnapshotPlaces
 from slackwater.engine.local import LocalEngine
-from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.packer import EventPacker
 from slackwater.engine.payloads import Document
 from slackwater.protocol import CommittedTransaction
 from slackwater.sql.plan import EnginePlan

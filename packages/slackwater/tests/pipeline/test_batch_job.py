@@ -20,7 +20,7 @@ from pyspark.util import _load_from_socket
 
 from slackwater.cdc.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.packer import EventPacker
 from slackwater.engine.payloads import PackedPayload, decode_documents, documents_by_view, settled
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state.log import BucketLog

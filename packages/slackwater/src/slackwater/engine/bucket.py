@@ -24,7 +24,7 @@ from slackwater.engine.index import (
 )
 from slackwater.engine.moves import MovedRows
 from slackwater.engine.owners import KeyOwners, Owners, check_aggregate
-from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.packer import packing_spec
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, Outcome, PackedPayload, decode_events
 from slackwater.engine.settings import Evaluators, PartEvaluator, Scope, StageSettings, stage_name
 from slackwater.engine.state.entry import Change

@@ -19,8 +19,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from slackwater.engine.index import Contents
-from slackwater.engine.pack.packer import EventPacker
-from slackwater.engine.pack.specification import PackingInput, PackingSpec
+from slackwater.engine.packer import EventPacker, PackingInput, PackingSpec
 from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload
 from slackwater.engine.state.entry import group_width, input_tag
 from slackwater.engine.state.inspection import find_state, read_contents
@@ -69,8 +68,8 @@ def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
     missing: dict[str, None] = {}
     copies: list[TableCopy] = []
     for table in sorted(new.tables):
-        kept = [each for each in old.inputs if each.table.full_name == table]
-        wanted = [each for each in new.inputs if each.table.full_name == table]
+        kept = [each for each in old.inputs if each.plan.table.full_name == table]
+        wanted = [each for each in new.inputs if each.plan.table.full_name == table]
         missing |= {
             _describe_closest(kept, each): None
             for each in wanted
@@ -93,23 +92,24 @@ def _describe_closest(kept: Iterable[PackingInput], wanted: PackingInput) -> str
     closest = min(
         (_missing_parts(each, wanted) for each in kept), key=len, default=["no stage keeps its rows"]
     )
-    return f"table {wanted.table.full_name}: {', '.join(closest)}"
+    return f"table {wanted.plan.table.full_name}: {', '.join(closest)}"
 
 
-def _missing_parts(kept: PackingInput, wanted: PackingInput) -> list[str]:
+def _missing_parts(keeper: PackingInput, reader: PackingInput) -> list[str]:
     """Returns what one input lacks that another one needs."""
-    lacks = []
+    kept, wanted, lacks = keeper.plan, reader.plan, []
+    columns = {column.name: column for column in kept.columns}
     if set(kept.table.primary_key) != set(wanted.table.primary_key):
         lacks.append(f"the primary key was {', '.join(kept.table.primary_key)}")
-    for column in wanted.table.columns:
-        there = kept.table.column(column.name)
+    for column in wanted.columns:
+        there = columns.get(column.name)
         if there is None:
             lacks.append(f"column {column.name} is not kept")
         elif there.type != column.type:
             lacks.append(f"column {column.name} is kept as {there.type}, not as {column.type}")
         elif there.nullable and not column.nullable:
             lacks.append(f"column {column.name} could be NULL")
-    nullable = [c.name for c in kept.table.columns if c.nullable and c.name in kept.key]
+    nullable = [c.name for c in kept.columns if c.nullable and c.name in kept.key]
     left_out = () if kept.keeps_null_keys else nullable
     needed = [name for name in left_out if wanted.keeps_null_keys or name not in wanted.key]
     return lacks + [f"rows whose {name} is NULL are not kept" for name in needed]
@@ -267,9 +267,10 @@ class _KeptRows:
 
     def __init__(self, copy: TableCopy, spec: PackingSpec, lsn: int) -> None:
         self._packer = EventPacker(replace(spec, inputs=copy.inputs))
-        self._table = self._packer.table(copy.origin.table.full_name)
-        self._codec = RowCodec(copy.origin.table, copy.origin.columns)
-        self._positions = copy.origin.positions(self._table.columns)
+        kept = copy.origin.plan
+        self._table = self._packer.table(kept.table.full_name)
+        self._codec = RowCodec(kept.table, kept.column_names)
+        self._positions = list(map(kept.column_names.index, self._table.columns))
         self._lsn = lsn
         self._rows: list[WireRow] = []
         self._count = 0

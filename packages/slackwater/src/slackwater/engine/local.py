@@ -12,8 +12,7 @@ from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater.engine.index import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.owners import sequence_in_group
-from slackwater.engine.pack.packer import EventPacker
-from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.packer import EventPacker, packing_spec
 from slackwater.engine.payloads import Document, PackedPayload, decode_documents, documents_by_view, settled
 from slackwater.engine.settings import Evaluators, Scope, StageSettings
 from slackwater.engine.state.entry import Change, Entry

@@ -9,9 +9,9 @@ in another bucket, or comes from earlier events of the batch. The module is pure
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.engine.pack.specification import FULL_HINT, stage_inputs
 from slackwater.engine.payloads import Event, PackedRow
 from slackwater.engine.state.entry import input_tag, part
+from slackwater.engine.table_packer import FULL_HINT
 from slackwater.protocol import InputError
 from slackwater.sql.plan import StagePlan
 from slackwater.sql.row_codec import RowCodec
@@ -47,8 +47,8 @@ class MovedRows:
     """Completes the moved rows of batches of a stage."""
 
     def __init__(self, stage: StagePlan) -> None:
-        self._inputs = stage_inputs(stage)
-        self._codecs = tuple(RowCodec(each.table, each.columns) for each in self._inputs)
+        self._inputs = () if stage.rows is None else stage.rows.inputs
+        self._codecs = tuple(RowCodec(each.table, each.column_names) for each in self._inputs)
         self._key_names = tuple(column.name for column in stage.key)
 
     def complete(self, decoded: Decoded, find_stored: FindStored) -> None:

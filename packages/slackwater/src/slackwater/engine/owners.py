@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.engine.index import Contents
-from slackwater.engine.pack.specification import PackingSpec
+from slackwater.engine.packer import PackingSpec
 from slackwater.engine.payloads import Event, Outcome
 from slackwater.engine.state.entry import MAX_INPUTS, OWNER_TAG, group_width, part
 from slackwater.protocol import ConfigError, InputError
@@ -115,7 +115,7 @@ class KeyOwners:
         )
 
     def _table(self, event: Event) -> str:
-        return self._spec.inputs[event[1]].table.full_name
+        return self._spec.inputs[event[1]].plan.table.full_name
 
 
 def _is_row(name: bytes, width: int) -> bool:

@@ -34,7 +34,7 @@ from slackwater.engine.lmdb_index import (
     remove_unused_indexes,
     unusable_folder,
 )
-from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.packer import packing_spec
 from slackwater.engine.payloads import PackedPayload, documents_stage, with_documents
 from slackwater.engine.settings import Evaluators, StageSettings
 from slackwater.engine.state.log import LogUpdate, LogWrite, place_writes

@@ -11,7 +11,7 @@ from typing import Any
 
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.copied_state import CopyTask, TableCopy, copy_state, copy_tasks, plan_copy
-from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.packer import packing_spec
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.inspection import find_state
 from slackwater.engine.state.store import StateStore

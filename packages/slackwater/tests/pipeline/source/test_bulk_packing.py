@@ -11,10 +11,9 @@ from confluent_kafka import Message
 from slackwater.cdc import BadInputError
 from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater.cdc.changes import BatchChanges
-from slackwater.engine.pack.packer import EventPacker
-from slackwater.engine.pack.specification import PackingSpec, packing_spec
-from slackwater.engine.pack.table import TablePacker
+from slackwater.engine.packer import EventPacker, PackingSpec, packing_spec
 from slackwater.engine.payloads import Event, PackedPayload, decode_events
+from slackwater.engine.table_packer import TablePacker
 from slackwater.pipeline.source.task import IdlePackers, pack_changes
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
 from slackwater.sql.planner.cutting import compile_pipeline

@@ -9,7 +9,7 @@ from slackwater.cdc import BadInputError
 from slackwater.cdc.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
 from slackwater.cdc.changes import BatchChanges
-from slackwater.engine.pack.specification import PackingSpec, packing_spec
+from slackwater.engine.packer import PackingSpec, packing_spec
 from slackwater.engine.payloads import (
     EMPTY_KEY,
     TOUCH_INPUT,

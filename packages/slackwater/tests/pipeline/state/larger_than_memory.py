@@ -15,8 +15,7 @@ from typing import Any
 
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.lmdb_index import LmdbIndex
-from slackwater.engine.pack.packer import EventPacker
-from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.packer import EventPacker, packing_spec
 from slackwater.engine.payloads import decode_documents
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state.manifest import SegmentReader, StateKeeper

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from slackwater.engine.index import Contents
-from slackwater.engine.pack.specification import FULL_HINT, PackingInput, stage_inputs
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, PackedRow
 from slackwater.engine.state.entry import MAX_PART_BYTES, group_width, input_tag, is_digest, part
+from slackwater.engine.table_packer import FULL_HINT
 from slackwater.protocol import InputError
-from slackwater.sql.plan import RowsPart, StagePlan
+from slackwater.sql.plan import InputPlan, RowsPart, StagePlan
 from slackwater.sql.row_codec import RowCodec
 from slackwater.sql.stage_evaluation import key_text
 
@@ -70,8 +70,8 @@ class TouchedKeys:
     """
 
     def __init__(self, stage: StagePlan, rows: RowsPart) -> None:
-        self._inputs: Final = stage_inputs(stage)
-        self.codecs: Final = tuple(RowCodec(each.table, each.columns) for each in self._inputs)
+        self._inputs: Final = rows.inputs
+        self.codecs: Final = tuple(RowCodec(each.table, each.column_names) for each in self._inputs)
         self.tags: Final = [input_tag(number) for number in range(len(self._inputs))]
         """The tags of the inputs."""
         self._key_names = tuple(column.name for column in stage.key)
@@ -114,7 +114,7 @@ class TouchedKeys:
         Raises:
             InputError: They do, so the row must exist.
         """
-        if self._inputs[number].moves:
+        if self._inputs[number].needs_replica_identity_full:
             raise self._unknown_row(key, number, lsn, "a row is deleted from, or leaves, this key")
 
     def _by_key(
@@ -271,12 +271,10 @@ def _newest_of(others: list[bytes], packed: PackedRow, last: bytes | None, row: 
 class _StoredKeys:
     """The stage keys under which a bucket has rows, for TRUNCATE. Reads the bucket once, if requested."""
 
-    def __init__(
-        self, contents: Contents, inputs: Sequence[PackingInput], codecs: Sequence[RowCodec]
-    ) -> None:
+    def __init__(self, contents: Contents, inputs: Sequence[InputPlan], codecs: Sequence[RowCodec]) -> None:
         self._contents = contents
         self._codecs = codecs
-        self._positions = [i.positions(i.key) for i in inputs]
+        self._positions = [each.key_positions for each in inputs]
         self._keys: list[set[bytes]] | None = None
 
     def keys(self, number: int) -> Collection[bytes]:

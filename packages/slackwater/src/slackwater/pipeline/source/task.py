@@ -12,8 +12,7 @@ from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.batch import BatchTask, OffsetSpan, bad_input
 from slackwater.cdc.changes import BatchChanges, Located
 from slackwater.cdc.connector import foreign_change
-from slackwater.engine.pack.packer import EventPacker
-from slackwater.engine.pack.specification import PackingSpec
+from slackwater.engine.packer import EventPacker, PackingSpec
 from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload
 from slackwater.pipeline.source.kafka_reader import SpanReader, collector_paused, kept_consumer
 from slackwater.pipeline.source.options import SourceOptions

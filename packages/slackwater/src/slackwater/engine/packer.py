@@ -1,15 +1,17 @@
-"""Packs change events by bucket. This is the hot loop of a source task."""
+"""Turns changes into events, one for each input that reads the row, packed by stage and bucket.
+
+This is the hot loop of a source task. The same changes always result in the same events.
+"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import zstandard
 
-from slackwater.engine.pack.specification import PackingInput, PackingSpec
-from slackwater.engine.pack.table import TablePacker
 from slackwater.engine.payloads import (
     COMPRESSION_LEVEL,
     EMPTY_KEY,
@@ -18,13 +20,83 @@ from slackwater.engine.payloads import (
     array_header,
     bucket_of,
 )
+from slackwater.engine.settings import FormProof
+from slackwater.engine.table_packer import TablePacker
 from slackwater.protocol import InputError
+from slackwater.sql.plan import EnginePlan, InputPlan
+from slackwater.sql.row_codec import in_unknown_forms
 
 _FIX_ARRAY: Final = 16
 _ARRAY_16: Final = 65_535
 
 Packed = tuple[dict[int, bytearray], dict[int, int]]
 """Packed events and their number, by bucket."""
+
+
+class PackingInput(NamedTuple):
+    """An input whose rows come from a table. A table that occurs twice in FROM is two inputs."""
+
+    stage: int
+    number: int
+    """The number of the input in events."""
+    plan: InputPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PackingSpec:
+    """What a source needs to pack changes for the stages of a pipeline."""
+
+    inputs: tuple[PackingInput, ...]
+    """The inputs of all stages that keep rows of tables."""
+    key: tuple[str, ...]
+    """The names of the key's columns in documents; only if there is one stage."""
+    buckets: int
+    """The number of buckets of each stage; fixed for the life of a pipeline."""
+    touched: tuple[int, ...]
+    """The stages without key columns; each batch informs them that their only group exists."""
+    takes_only_own: bool
+    """Whether records that neither a pipeline nor a service wrote are refused."""
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The full names of the tables whose changes are packed."""
+        return frozenset(each.plan.table.full_name for each in self.inputs)
+
+    def key_json(self, key: bytes) -> bytes:
+        """Returns a packed stage key in the form that documents contain."""
+        return msgspec.json.encode(dict(zip(self.key, msgspec.msgpack.decode(key), strict=True)))
+
+
+def packing_spec(
+    plan: EnginePlan, buckets: int, *, proof: FormProof = FormProof.CONFIGURATION
+) -> PackingSpec:
+    """Returns the specification for a pipeline.
+
+    Raises:
+        ValueError: `buckets` is not positive.
+    """
+    if buckets < 1:
+        msg = f"buckets is {buckets}, expected a positive number"
+        raise ValueError(msg)
+    stages = plan.stages
+    return PackingSpec(
+        inputs=tuple(
+            PackingInput(stage.number, number, _in_unknown_forms(each) if proof is FormProof.VALUES else each)
+            for stage in stages
+            if not stage.kept_by and stage.rows is not None
+            for number, each in enumerate(stage.rows.inputs)
+            if not stage.rows.origins[number]
+        ),
+        key=tuple(column.name for column in stages[0].key) if len(stages) == 1 else (),
+        buckets=buckets,
+        touched=tuple(each.number for each in stages if not each.key),
+        takes_only_own=proof is FormProof.WRITER,
+    )
+
+
+def _in_unknown_forms(plan: InputPlan) -> InputPlan:
+    table = in_unknown_forms(replace(plan.table, columns=plan.columns))
+    return replace(plan, table=table, columns=table.columns)
 
 
 class EventPacker:
@@ -42,10 +114,10 @@ class EventPacker:
         """Whether records that neither a pipeline nor a service wrote are refused."""
         self._buffers = {(each.stage, each.number): _Buffers() for each in spec.inputs}
         self._buffers |= {(stage, TOUCH_INPUT): _Buffers() for stage in spec.touched}
-        inputs: dict[str, list[tuple[PackingInput, Events]]] = {}
+        inputs: dict[str, list[tuple[int, InputPlan, Events]]] = {}
         for each in spec.inputs:
             events = self._buffers[each.stage, each.number].events
-            inputs.setdefault(each.table.full_name, []).append((each, events))
+            inputs.setdefault(each.plan.table.full_name, []).append((each.number, each.plan, events))
         self._tables = {
             name: TablePacker(of_table, spec.buckets, keeps_old=keeps_old, takes_only_own=spec.takes_only_own)
             for name, of_table in inputs.items()

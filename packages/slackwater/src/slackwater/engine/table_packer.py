@@ -18,12 +18,14 @@ import msgspec
 
 from slackwater.cdc.changes import SpanTransactions
 from slackwater.cdc.postgres import OWN_VERSION
-from slackwater.engine.pack.specification import FULL_HINT, PackingInput
 from slackwater.engine.payloads import Events, PackedRow
 from slackwater.protocol import InputError
 from slackwater.sql.catalog import FLOAT_KINDS, Column, Table
+from slackwater.sql.plan import InputPlan
 from slackwater.sql.row_codec import RowCodec, WireRow, placeholders_of, row_struct
 
+FULL_HINT: Final = "ALTER TABLE {table} REPLICA IDENTITY FULL"
+"""The statement that makes old rows complete; a part of hints."""
 _NULL: Final = b"null"
 
 _UNKNOWN: Final = re.compile(
@@ -61,17 +63,17 @@ class TablePacker:
 
     def __init__(
         self,
-        inputs: Sequence[tuple[PackingInput, Events]],
+        inputs: Sequence[tuple[int, InputPlan, Events]],
         buckets: int,
         *,
         keeps_old: bool = False,
         takes_only_own: bool = False,
     ) -> None:
-        """Creates a packer for inputs, each with the collection that receives its events."""
-        columns = _united(each.table.columns for each, _ in inputs)
-        table = self._table = replace(inputs[0][0].table, columns=columns)
+        """Creates a packer for inputs, each with its number and the collection that receives its events."""
+        columns = _united(each.columns for _, each, _ in inputs)
+        table = self._table = replace(inputs[0][1].table, columns=columns)
         names = tuple(column.name for column in columns)
-        keys = tuple(dict.fromkeys(name for each, _ in inputs for name in (*each.key, *table.primary_key)))
+        keys = tuple(dict.fromkeys(name for _, each, _ in inputs for name in (*each.key, *table.primary_key)))
         self._keys = frozenset(keys)
         self._row_codec, self._identity_codec = RowCodec(table, names), RowCodec(table, keys)
         self._primary_codec = RowCodec(table, table.primary_key)
@@ -80,12 +82,12 @@ class TablePacker:
         self._telling = (*(c.name for c in telling), *table.left_out)
         self._never_in_index = tuple(c.name for c in telling if c.nullable)
         self._has_default_key = any(c.has_default for c in columns if c.name in table.primary_key)
-        self._moving_key = next((each.key for each, _ in inputs if each.moves), None)
+        self._moving_key = next((each.key for _, each, _ in inputs if each.needs_replica_identity_full), None)
         self._keeps_old = keeps_old and table.replica_identity_full
         self.has_moves = False
         """Whether rows that lack values have come from other primary keys."""
         self._placeholders = _placeholders(columns)
-        self._inputs = [_InputPacker(each, events, buckets, names, keys) for each, events in inputs]
+        self._inputs = [_InputPacker(*each, buckets, names, keys) for each in inputs]
         self._pending: list[RowChange] = []
         """Changes that are not packed yet; packing several together costs less."""
         self._decode: Callable[[bytes], Any] | None = None
@@ -296,25 +298,26 @@ class _InputPacker:
 
     def __init__(
         self,
-        packing_input: PackingInput,
+        number: int,
+        plan: InputPlan,
         events: Events,
         buckets: int,
         names: tuple[str, ...],
         keys: tuple[str, ...],
     ) -> None:
-        table, key, primary_key = packing_input.table, packing_input.key, packing_input.table.primary_key
-        self._input = packing_input
-        self._number = packing_input.number
-        self._moves = packing_input.moves
+        key, primary_key = plan.key, plan.table.primary_key
+        self._table = plan.table
+        self._number = number
+        self._moves = plan.needs_replica_identity_full
         self._events = events
         self._buckets = buckets
-        self._codec = RowCodec(table, packing_input.columns)
+        self._codec = RowCodec(plan.table, plan.column_names)
         self._key, self._old_key = _values(names, key), _values(keys, key)
         self._primary_key, self._old_primary_key = _values(names, primary_key), _values(keys, primary_key)
-        self._row = None if packing_input.columns == names else _values(names, packing_input.columns)
+        self._row = None if plan.column_names == names else _values(names, plan.column_names)
         self._same_keys = key == primary_key
-        is_never_null = not any(c.nullable for c in table.columns if c.name in key)
-        self._keeps_all = packing_input.keeps_null_keys or is_never_null
+        is_never_null = not any(c.nullable for c in plan.columns if c.name in key)
+        self._keeps_all = plan.keeps_null_keys or is_never_null
         self._encode = msgspec.msgpack.Encoder().encode
 
     def add(self, changes: Iterable[RowChange]) -> None:
@@ -358,7 +361,7 @@ class _InputPacker:
         values = self._key(row)
         if self._moves and old is not None and self._old_key(old) != values:
             what = "a value stored out of line (TOAST)"
-            raise _missing_old_row(self._input.table, what)
+            raise _missing_old_row(self._table, what)
         if self._keeps_all or None not in values:
             primary_key, packed = self._encode(self._primary_key(row)), self._encode(own)
             self._add(lsn, lead, values, primary_key, (packed, None) if is_moved else (packed,))
