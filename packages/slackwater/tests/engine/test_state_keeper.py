@@ -34,7 +34,8 @@ FINGERPRINT = "stages"
 
 def write(text: str, bucket: int = 0, dropped: int = 0) -> LogWrite:
     changes: list[Change] = [(text.encode(), text.encode())]
-    return LogWrite(1, bucket, dropped, tuple(pack_changes(changes)), len(text))
+    blobs, data = pack_changes(changes)
+    return LogWrite(1, bucket, dropped, blobs, len(text), data)
 
 
 def keeper_of(store: MemoryStore, name: str = "") -> StateKeeper:

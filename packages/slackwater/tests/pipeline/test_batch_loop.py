@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.cdc.batch import BatchTask, PlannedBatch, TransactionTable
 from slackwater.engine.payloads import DocumentBatch, PackedPayload
-from slackwater.engine.state.log import LogWrite, PackedBlob, place_writes
+from slackwater.engine.state.log import Blob, LogWrite, place_writes
 from slackwater.engine.state.manifest import StateKeeper, read_state, segment_name, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.outputs.contract import WriteReport
@@ -117,11 +117,12 @@ class World:
         self.known.append(state)
         self.did(f"run {batch_id}")
         rows: list[PackedPayload] = [(-1, 0, 0, b"document %d" % planned.header.to_lsn)]
-        blob = PackedBlob(b"%d" % batch_id, 1, b"token %d" % batch_id)
+        data = b"%d" % batch_id
+        blob = Blob("", 0, len(data), 1, b"token %d" % batch_id)
         segment = segment_name(batch_id, f"attempt{len(self.known)}")
-        data, updates = place_writes(segment, [LogWrite(1, 1, 0, (blob,), 1)])
-        self.store.write(segment_path(segment), data)
-        return BatchResult(rows, [LogWrite(1, 0, 0, (blob,), 1)], updates, 0.1, 0.2)
+        written, updates = place_writes(segment, [LogWrite(1, 1, 0, (blob,), 1, data)])
+        self.store.write(segment_path(segment), written)
+        return BatchResult(rows, [LogWrite(1, 0, 0, (blob,), 1, data)], updates, 0.1, 0.2)
 
     def check(self) -> None:
         if self.is_spark_lost:

@@ -159,7 +159,7 @@ class LocalPipeline:
     def _finish(self, rows: list[TaskRow], position: dict[str, object]) -> None:
         batch_id = self._keeper.state.batch_id + 1
         writes = [row for row in rows if isinstance(row, LogWrite)]
-        updates = [row for row in rows if isinstance(row, LogUpdate)]
+        updates = [row for row in rows if type(row) is LogUpdate]
         documents: list[PackedPayload] = [row for row in rows if isinstance(row, tuple)]
         state = self._keeper.prepare(position, writes, updates)
         payloads = documents_by_view(batch_id, documents)

@@ -42,12 +42,11 @@ from slackwater.engine.state.manifest import (
     SegmentReader,
     State,
     WrittenManifest,
-    manifest_path,
     read_state,
     segment_name,
     segment_path,
 )
-from slackwater.engine.state.store import StateStore, open_store
+from slackwater.engine.state.store import open_store
 from slackwater.engine.task import PipelineTask, TaskResult
 from slackwater.outputs.kafka.settings import OutputForm
 from slackwater.pipeline.copied_state import CopiedBatch
@@ -346,7 +345,7 @@ def run_level(
             yield NeedsWhole()
             return
         yield from result.rows
-        if sum(write.length for write in result.writes) <= CARRIED_BYTES:
+        if sum(len(write.data) for write in result.writes) <= CARRIED_BYTES:
             yield from result.writes
         else:
             yield from worker.write_segment(batch_id, result.writes)
@@ -425,8 +424,7 @@ class _Worker:
     def _state(self, known: KnownState) -> State:
         state = self._states.get(known.name)
         if state is None:
-            told = {manifest_path(manifest.name): manifest.data for manifest in known.manifests}
-            state = read_state(_ToldFiles(told, self._store), known.name, self._fingerprint, self._states)
+            state = read_state(self._store, known.name, self._fingerprint, self._states, known.manifests)
             self._states[known.name] = state
             while len(self._states) > _KEPT_STATES:
                 del self._states[next(iter(self._states))]
@@ -440,17 +438,6 @@ class _Worker:
             folders = (os.environ.get("SPARK_LOCAL_DIRS") or _temporary_root()).split(",")
             root = Path(folders[bucket % len(folders)])
         return _open_indexes().get(index_folder(root, program.query_id, f"stage-{stage}", bucket))
-
-
-@dataclass(frozen=True, slots=True)
-class _ToldFiles:
-    """Files that the driver has sent with the batch; all others are in the store."""
-
-    files: Mapping[str, bytes]
-    store: StateStore
-
-    def read(self, name: str) -> bytes | None:
-        return self.files.get(name) or self.store.read(name)
 
 
 @lru_cache(maxsize=4)

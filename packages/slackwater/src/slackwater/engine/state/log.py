@@ -16,11 +16,11 @@ harm. A removal in the oldest blob can be dropped, because there is no older val
 
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
 import zstandard
+from msgspec.structs import replace
 
 from slackwater.engine.index import Contents
 from slackwater.engine.state.entry import Change
@@ -85,42 +85,16 @@ class LogHead(msgspec.Struct, frozen=True, array_like=True):
 EMPTY_LOG: Final = LogHead()
 
 
-@dataclass(frozen=True, slots=True)
-class PackedBlob:
-    """A blob that is not in a segment yet."""
-
-    data: bytes
-    size: int
-    """The size before compression, in bytes."""
-    token: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LogWrite:
-    """The blobs by which a batch changes the log of a bucket, before they are in a segment."""
-
-    stage: int
-    bucket: int
-    dropped: int
-    """The number of the oldest blobs that are dropped."""
-    blobs: tuple[PackedBlob, ...]
-    live_bytes: int
-    """The size of the bucket's live contents after the batch."""
-
-    @property
-    def length(self) -> int:
-        """The size of the blobs in a segment."""
-        return sum(len(blob.data) for blob in self.blobs)
-
-
 class LogUpdate(msgspec.Struct, frozen=True, array_like=True):
     """The change of a bucket's log by a batch, with blobs that are in a segment."""
 
     stage: int
     bucket: int
     dropped: int
+    """The number of the oldest blobs that are dropped."""
     blobs: tuple[Blob, ...]
     live_bytes: int
+    """The size of the bucket's live contents after the batch."""
 
     def after(self, head: LogHead) -> LogHead:
         """Returns the head after the batch, given the head before it."""
@@ -129,19 +103,20 @@ class LogUpdate(msgspec.Struct, frozen=True, array_like=True):
         return LogHead((*kept, *self.blobs), size, self.live_bytes)
 
 
+class LogWrite(LogUpdate, frozen=True, array_like=True):
+    """The change of a bucket's log before its blobs are in a segment: their places are those in `data`."""
+
+    data: bytes = b""
+
+
 def place_writes(name: str, writes: Iterable[LogWrite]) -> tuple[bytes, list[LogUpdate]]:
     """Returns a segment with the blobs of several buckets side by side, and the updates that refer to it."""
-    parts: list[bytes] = []
-    updates = []
-    offset = 0
+    data, updates = bytearray(), []
     for write in writes:
-        blobs = []
-        for packed in write.blobs:
-            blobs.append(Blob(name, offset, len(packed.data), packed.size, packed.token))
-            parts.append(packed.data)
-            offset += len(packed.data)
+        blobs = (replace(each, segment=name, offset=len(data) + each.offset) for each in write.blobs)
         updates.append(LogUpdate(write.stage, write.bucket, write.dropped, tuple(blobs), write.live_bytes))
-    return b"".join(parts), updates
+        data += write.data
+    return bytes(data), updates
 
 
 class BlobSource(Protocol):
@@ -203,16 +178,20 @@ class BucketLog:
         )
 
 
-def pack_changes(changes: list[Change]) -> Iterator[PackedBlob]:
-    """Yields the changes in blobs of limited size."""
+def pack_changes(changes: list[Change]) -> tuple[tuple[Blob, ...], bytes]:
+    """Returns the changes in blobs of limited size: their places, and the bytes that contain them."""
     compress = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, write_checksum=True).compress
+    data, blobs = bytearray(), []
     start = size = 0
     for end, (name, value) in enumerate(changes, 1):
         size += len(name) + len(value or b"")
         if size >= MAX_BLOB_BYTES or end == len(changes):
             token = secrets.token_bytes(_TOKEN_BYTES)
-            yield PackedBlob(token + compress(_ENCODER.encode(changes[start:end])), size, token)
+            packed = token + compress(_ENCODER.encode(changes[start:end]))
+            blobs.append(Blob("", len(data), len(packed), size, token))
+            data += packed
             start, size = end, 0
+    return tuple(blobs), bytes(data)
 
 
 def changes_bytes(changes: Iterable[Change]) -> int:
@@ -241,7 +220,8 @@ def log_write(log: BucketLog, changes: list[Change], grown_bytes: int, contents:
             dropped, kept_bytes = blobs, changes_bytes(added)
         else:
             dropped, added = _without_oldest(log, changes, size, live_bytes, contents)
-    return LogWrite(log.stage, log.bucket, dropped, tuple(pack_changes(added)), kept_bytes)
+    packed, data = pack_changes(added)
+    return LogWrite(log.stage, log.bucket, dropped, packed, kept_bytes, data)
 
 
 def _without_oldest(

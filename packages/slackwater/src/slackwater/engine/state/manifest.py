@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import zstandard
@@ -133,39 +133,41 @@ def next_state(
     return State(written.name, manifest.batch_id, position, heads, chain, before.name), written
 
 
-class FileSource(Protocol):
-    """Reads files as a store does."""
-
-    def read(self, name: str) -> bytes | None:
-        """See :meth:`StateStore.read`."""
-
-
 def read_state(
-    store: FileSource, name: str, fingerprint: str, known: Mapping[str, State] | None = None
+    store: StateStore,
+    name: str,
+    fingerprint: str,
+    known: Mapping[str, State] | None = None,
+    told: Iterable[WrittenManifest] = (),
 ) -> State:
     """Reads the state that a manifest names.
 
-    The name is empty if nothing has been processed yet. Known states do not have to be read again.
+    The name is empty if nothing has been processed yet. Known states, and manifests that the caller has been
+    told, do not have to be read.
 
     Raises:
         StateError: A manifest is missing or damaged, or belongs to other stages or another version.
         UnavailableError: The store does not answer.
     """
-    return read_states(store, name, fingerprint, known)[-1]
+    return read_states(store, name, fingerprint, known, told)[-1]
 
 
 def read_states(
-    store: FileSource, name: str, fingerprint: str, known: Mapping[str, State] | None = None
+    store: StateStore,
+    name: str,
+    fingerprint: str,
+    known: Mapping[str, State] | None = None,
+    told: Iterable[WrittenManifest] = (),
 ) -> list[State]:
     """Reads a state like :func:`read_state`, and the states before it in its chain, oldest first."""
-    known = known or {}
+    known, contents = known or {}, {each.name: each.data for each in told}
     later: list[tuple[str, Manifest]] = []
     states = [NO_STATE]
     while name:
         if (found := known.get(name)) is not None:
             states = [found]
             break
-        manifest = decode_manifest(name, _read(store, name), fingerprint)
+        manifest = decode_manifest(name, contents.get(name) or _read(store, name), fingerprint)
         later.append((name, manifest))
         name = "" if manifest.is_whole else manifest.before
     for each, manifest in reversed(later):
@@ -282,7 +284,7 @@ def _is_name(name: str) -> bool:
     return number.isdecimal() and len(digest) == _DIGEST_DIGITS
 
 
-def _read(store: FileSource, name: str) -> bytes:
+def _read(store: StateStore, name: str) -> bytes:
     data = store.read(manifest_path(name))
     if data is None:
         raise missing_file("of this pipeline", manifest_path(name))
@@ -399,8 +401,11 @@ class StateKeeper:
             UnavailableError: The store does not answer.
         """
         found = [name for name in history(self._store) if batch_of(name) == self.state.batch_id + 1]
-        manifests = [self._manifest(name) for name in found]
-        follow = [each for each in manifests if self._follows(each)]
+        manifests = (
+            decode_manifest(name, self._store.read(manifest_path(name)) or b"", self._fingerprint)
+            for name in found
+        )
+        follow = [each for each in manifests if each.before == self.state.name]
         return follow[-1].position if follow else None
 
     def sweep(self) -> list[str]:
@@ -427,10 +432,3 @@ class StateKeeper:
         if self._store.read(PUBLISHED) is not None:
             return True
         return any(batch_of(name) > 0 for name in history(self._store))
-
-    def _manifest(self, name: str) -> Manifest:
-        data = self._store.read(manifest_path(name)) or b""
-        return decode_manifest(name, data, self._fingerprint)
-
-    def _follows(self, manifest: Manifest) -> bool:
-        return manifest.before == self.state.name
