@@ -106,9 +106,9 @@ class TestFindingAState:
             names.append(keeper.prepare({"at": number}, []))
             keeper.adopt(names[-1])
         facts = manifest_history(store)
-        assert [each.name for each in facts] == names
-        assert [each.before for each in facts] == ["", *names[:-1]]
-        assert [(each.batch_id, each.position) for each in facts] == [(n, {"at": n}) for n in range(3)]
+        assert [name for name, _ in facts] == names
+        assert [each.before for _, each in facts] == ["", *names[:-1]]
+        assert [(each.batch_id, each.position) for _, each in facts] == [(n, {"at": n}) for n in range(3)]
 
     def test_a_damaged_manifest_is_named(self, engine: LocalEngine) -> None:
         engine.store.files[manifest_path(engine.state.name)] = b"damaged"

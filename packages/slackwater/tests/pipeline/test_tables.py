@@ -3,7 +3,7 @@
 import pytest
 
 from slackwater.pipeline import pipeline_definition
-from slackwater.pipeline.definition import keys_move, table_names, view_inputs
+from slackwater.pipeline.definition import keys_move, table_inputs, table_names
 from slackwater.pipeline.source_check import tables_without_topic
 from slackwater.protocol import SourceTopics
 from slackwater.sql.plan import EnginePlan
@@ -64,5 +64,5 @@ def test_a_table_without_a_topic_is_named_with_what_may_be_its_partitions() -> N
 def test_each_view_has_the_tables_it_is_made_of() -> None:
     found = plan("o.id FROM s.orders o", "c.id, c.name FROM s.customers c")
     assert table_names(found) == ("s.customers", "s.orders")
-    tables = [[each.table.full_name for each in view_inputs(found, view)] for view in found.views]
+    tables = [[each.table.full_name for each in table_inputs(found, view.stages)] for view in found.views]
     assert tables == [["s.orders"], ["s.customers"]]

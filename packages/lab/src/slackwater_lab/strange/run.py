@@ -41,8 +41,8 @@ from slackwater.pipeline.definition import (
     needed_columns,
     pipeline_definition,
     stage_settings,
+    table_inputs,
     used_columns,
-    view_inputs,
 )
 from slackwater.pipeline.runner import source_options
 from slackwater.pipeline.settings import RunSettings
@@ -139,7 +139,7 @@ class LocalPipeline:
     def table_of(self, view: str) -> str:
         """Returns the full name of the only table of a view."""
         (found,) = (each for each in self._definition.plan.views if each.name == view)
-        (table,) = {each.table.full_name for each in view_inputs(self._definition.plan, found)}
+        (table,) = {each.table.full_name for each in table_inputs(self._definition.plan, found.stages)}
         return table
 
     def close(self) -> None:

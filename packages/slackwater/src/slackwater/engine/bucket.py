@@ -23,7 +23,7 @@ from slackwater.engine.index import (
     TogetherContents,
 )
 from slackwater.engine.moves import MovedRows
-from slackwater.engine.owners import KeyOwners, Owners, check_aggregate
+from slackwater.engine.owners import KeyOwners, Owners
 from slackwater.engine.packer import packing_spec
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, Outcome, PackedPayload, decode_events
 from slackwater.engine.settings import Evaluators, PartEvaluator, Scope, StageSettings, stage_name
@@ -51,16 +51,11 @@ class BucketProcessor:
     def __init__(
         self, plan: EnginePlan, stage: StagePlan, settings: StageSettings, evaluators: Evaluators
     ) -> None:
-        """Prepares a stage that keeps its own rows, and the stages whose rows it also keeps.
-
-        Raises:
-            ConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
-        """
+        """Prepares a stage that keeps its own rows, and the stages whose rows it also keeps."""
         self._stage = stage.number
         self._buckets = settings.buckets
         self._owners: KeyOwners | None = None
         if settings.scope is Scope.AGGREGATE:
-            check_aggregate(plan)
             self._owners = KeyOwners(packing_spec(plan, settings.buckets))
         self._moved = MovedRows(stage)
         self._stages = [

@@ -152,11 +152,6 @@ class EventPacker:
         """
         self.table(table).add(op, commit_lsn, before, after, lsn, schema)
 
-    @property
-    def can_touch(self) -> bool:
-        """Whether there are stages without key columns."""
-        return bool(self._touched)
-
     def take_has_moves(self) -> bool:
         """Returns whether rows that lack values have come from other primary keys since the last call."""
         found = [table for table in self._tables.values() if table.has_moves]

@@ -7,7 +7,7 @@ level.
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 from slackwater.engine.bucket import BucketProcessor
 from slackwater.engine.index import BucketIndex
@@ -46,10 +46,8 @@ class PipelineTask:
     ) -> None:
         if settings.scope is Scope.AGGREGATE:
             check_aggregate(plan)
-        self._plan = plan
-        self._settings = settings
-        self._evaluators = evaluators or SqlEvaluators()
-        self._processors: dict[int, BucketProcessor] = {}
+        make = partial(BucketProcessor, plan, settings=settings, evaluators=evaluators or SqlEvaluators())
+        self._processor = cache(lambda stage: make(plan.stage(stage)))
 
     def process(
         self,
@@ -99,14 +97,6 @@ class PipelineTask:
             for row in rows:
                 take(row)
         return result
-
-    def _processor(self, stage: int) -> BucketProcessor:
-        processor = self._processors.get(stage)
-        if processor is None:
-            plan = self._plan.stage(stage)
-            processor = BucketProcessor(self._plan, plan, self._settings, self._evaluators)
-            self._processors[stage] = processor
-        return processor
 
 
 def _find_log(state: State, blobs: BlobSource, stage: int, bucket: int) -> BucketLog:

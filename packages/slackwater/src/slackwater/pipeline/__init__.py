@@ -14,8 +14,8 @@ if TYPE_CHECKING:
         PipelineSql,
         ViewOutput,
         pipeline_definition,
+        table_inputs,
         table_names,
-        view_inputs,
     )
     from slackwater.pipeline.folder import load_pipeline, read_sql
     from slackwater.pipeline.monitor import RunMonitor, batch_spans
@@ -42,8 +42,8 @@ __all__ = [
     "read_sql",
     "run_folder",
     "run_pipeline",
+    "table_inputs",
     "table_names",
-    "view_inputs",
 ]
 
 _NAMES = {
@@ -53,7 +53,7 @@ _NAMES = {
         "ViewOutput",
         "pipeline_definition",
         "table_names",
-        "view_inputs",
+        "table_inputs",
     ),
     "slackwater.pipeline.folder": ("load_pipeline", "read_sql"),
     "slackwater.pipeline.session": ("run_folder",),

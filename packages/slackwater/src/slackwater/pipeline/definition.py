@@ -1,7 +1,7 @@
 """The definition of a pipeline: everything that determines its results."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from slackwater.sql.plan import (
     EnginePlan,
     InputPlan,
     PublishedView,
-    StagePlan,
     fingerprint,
     with_documents_before,
 )
@@ -29,8 +28,6 @@ from slackwater.sql.planner.sharing import stage_uses
 
 _SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 """The name of a topic that contains a table of a source, <prefix>.<schema>.<table>."""
-_TABLE_OF_THE_DATABASE = 0
-"""The origin of an input that is not the result of another stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,21 +321,16 @@ def pipeline_definition(
 
 def table_names(plan: EnginePlan) -> tuple[str, ...]:
     """Returns the full names of the tables that the plan reads, each once, in order."""
-    return tuple(sorted({each.table.full_name for each in _table_inputs(plan.stages)}))
+    return tuple(sorted({each.table.full_name for each in table_inputs(plan)}))
 
 
 def used_columns(plan: EnginePlan) -> dict[str, frozenset[str]]:
     """Returns the full names of the tables that the plan reads, each with the columns that it needs."""
     used: dict[str, frozenset[str]] = {}
-    for each in _table_inputs(plan.stages):
+    for each in table_inputs(plan):
         columns = (*each.column_names, *each.table.primary_key)
         used[each.table.full_name] = used.get(each.table.full_name, frozenset()).union(columns)
     return used
-
-
-def declared_keys(plan: EnginePlan) -> dict[str, tuple[str, ...]]:
-    """Returns the declared primary keys of the tables that the plan reads, by their full names."""
-    return {each.table.full_name: each.table.primary_key for each in _table_inputs(plan.stages)}
 
 
 def needed_columns(plan: EnginePlan) -> list[tuple[Table, Column]]:
@@ -347,21 +339,18 @@ def needed_columns(plan: EnginePlan) -> list[tuple[Table, Column]]:
     return list(
         {
             (each.table.full_name, column.name): (each.table, column)
-            for each in _table_inputs(plan.stages)
+            for each in table_inputs(plan)
             for column in each.table.columns
             if column.name in used[each.table.full_name]
         }.values()
     )
 
 
-def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
-    """Yields the inputs of a view that are tables of the database, once for each use of a table."""
-    return stage_inputs(plan, view.stages)
-
-
-def stage_inputs(plan: EnginePlan, stages: Iterable[int]) -> Iterator[InputPlan]:
-    """Yields the inputs of stages that are tables of the database, once for each use of a table."""
-    return _table_inputs(map(plan.stage, stages))
+def table_inputs(plan: EnginePlan, stages: Collection[int] | None = None) -> Iterator[InputPlan]:
+    """Yields the inputs of some stages, or of all, that are tables, once for each use of a table."""
+    for stage in plan.stages:
+        if stage.rows is not None and (stages is None or stage.number in stages):
+            yield from (each for each in stage.rows.inputs if not each.origin)
 
 
 def keys_move(plan: EnginePlan, view: int) -> bool:
@@ -372,15 +361,6 @@ def keys_move(plan: EnginePlan, view: int) -> bool:
     outputs = ((stage, stage.output) for stage in plan.stages)
     (last,) = (stage for stage, o in outputs if isinstance(o, DocumentsOutput) and o.view == view)
     return last.accumulate is None and last.rows is not None and last.rows.latest_statement is None
-
-
-def _table_inputs(stages: Iterable[StagePlan]) -> Iterator[InputPlan]:
-    """Yields the inputs that are tables of the database, once for each use of a table."""
-    for stage in stages:
-        if stage.rows is not None:
-            for each in stage.rows.inputs:
-                if each.origin == _TABLE_OF_THE_DATABASE:
-                    yield each
 
 
 def pipeline_fingerprint(definition: PipelineDefinition, timeline: int) -> Fingerprint:
@@ -432,7 +412,7 @@ def _facts(plan: EnginePlan, view: PublishedView) -> dict[str, str]:
     """Returns the record key of a view and the types of its outputs and of the columns that it uses."""
     facts = {"record key": ", ".join(view.key)}
     facts |= {f"output {each.name}": each.type for each in view.outputs}
-    for each in view_inputs(plan, view):
+    for each in table_inputs(plan, view.stages):
         table = each.table.full_name
         for column in each.columns:
             nullable = "" if column.nullable else " NOT NULL"

@@ -17,7 +17,7 @@ from slackwater.cuts import PipelineLog, TopicUnavailableError
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.batch import starting_over
 from slackwater.outputs.contract import SinkKind
-from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, stage_inputs
+from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, table_inputs
 from slackwater.pipeline.settings import RunSettings, revision_name
 from slackwater.pipeline.source.planner import PlannedCut
 from slackwater.protocol import (
@@ -398,4 +398,4 @@ def _view(
 
 
 def _tables(plan: EnginePlan, stages: tuple[int, ...]) -> tuple[str, ...]:
-    return tuple(sorted({each.table.full_name for each in stage_inputs(plan, stages)}))
+    return tuple(sorted({each.table.full_name for each in table_inputs(plan, stages)}))

@@ -26,7 +26,7 @@ from slackwater.engine.settings import FormProof
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.contract import REQUEST_TIMEOUT
 from slackwater.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
-from slackwater.pipeline.definition import PipelineDefinition, declared_keys, used_columns
+from slackwater.pipeline.definition import PipelineDefinition, table_inputs, used_columns
 from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.source.kafka_reader import first_values
 from slackwater.pipeline.source.options import SourceOptions
@@ -119,7 +119,7 @@ class CatalogueCheck:
         self._name, self._source = definition.name, definition.source
         self._topics = definition.source_topics
         self._used: Mapping[str, Collection[str]] = used_columns(definition.plan)
-        self._keys = declared_keys(definition.plan)
+        self._keys = {each.table.full_name: each.table.primary_key for each in table_inputs(definition.plan)}
         self._database, self._user = database, user
         self._checkpoint = checkpoint
         self._seen: tuple[Mapping[str, SeenTable], list[CapturedFinding]] | None = None

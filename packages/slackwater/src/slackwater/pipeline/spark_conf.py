@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -53,36 +53,30 @@ _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress"
 """For a master in this process, because no other machine has to reach the driver."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Required:
-    value: str
-    reason: str
-
-
-_REQUIRED: Final = {
-    "spark.python.unix.domain.socket.enabled": _Required(
+_REQUIRED: Final = {  # with the reason
+    "spark.python.unix.domain.socket.enabled": (
         "true",
         "rows are exchanged over Unix sockets, and not over a port that other accounts of the machine can "
         "reach",
     ),
-    "spark.python.daemon.module": _Required(
+    "spark.python.daemon.module": (
         "slackwater.pipeline.worker_daemon",
         "workers are forked from a process that has imported what tasks need",
     ),
-    "spark.python.worker.reuse": _Required("true", "a worker keeps indexes and statements from task to task"),
-    "spark.dynamicAllocation.enabled": _Required(
+    "spark.python.worker.reuse": ("true", "a worker keeps indexes and statements from task to task"),
+    "spark.dynamicAllocation.enabled": (
         "false",
         "an idle executor would be released together with its indexes, and the next large batch would wait "
         "until other executors have started and built the indexes again",
     ),
-    "spark.speculation": _Required(
+    "spark.speculation": (
         "false",
         "a second attempt of a task would replace the index that the first one is using, so that both take "
         "longer",
     ),
 }
 
-REQUIRED_CONF: Final = {name: required.value for name, required in _REQUIRED.items()}
+REQUIRED_CONF: Final = {name: value for name, (value, _) in _REQUIRED.items()}
 """The settings of every context that runs batches; other values are refused."""
 
 
@@ -166,13 +160,13 @@ def session_conf(
 
 def _required(conf: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings that tasks require."""
-    for name, required in _REQUIRED.items():
-        found = conf.get(name, required.value)
-        if found.strip().lower() != required.value:
+    for name, (value, reason) in _REQUIRED.items():
+        found = conf.get(name, value)
+        if found.strip().lower() != value:
             raise ConfigError(
-                f"{name} is {found!r}, but a pipeline needs {required.value!r}: {required.reason}",
-                f'set "{name}" = "{required.value}" in [run.spark_conf] of slackwater.toml, or pass '
-                f"--conf {name}={required.value} to spark-submit (docs/spark.md)",
+                f"{name} is {found!r}, but a pipeline needs {value!r}: {reason}",
+                f'set "{name}" = "{value}" in [run.spark_conf] of slackwater.toml, or pass '
+                f"--conf {name}={value} to spark-submit (docs/spark.md)",
             )
     return REQUIRED_CONF
 

@@ -28,6 +28,8 @@ from slackwater.pipeline.settings import RunSettings
 from slackwater.protocol import NO_SERVERS, UnavailableError, make_private_folder, user_cache
 
 _ARCHIVE_PATTERN = "classes-*.jsa"
+_HOME: Final = "home"
+"""The Spark home with which an archive was made, in the folder of the archive."""
 _TASKS = 2
 _LEAST_JAVA: Final = 17
 JAVA_HINT: Final = f"install Java {_LEAST_JAVA} or newer, and set JAVA_HOME to its folder or put it on PATH"
@@ -91,27 +93,10 @@ def default_class_archives(environment: Mapping[str, str]) -> Path | None:
     return None if cache is None else cache / "spark"
 
 
-@dataclass(frozen=True, slots=True)
-class _ArchivePlace:
-    """The folder for the archive of the installed Spark and Java."""
+def _archive_place(archives: Path) -> Path | None:
+    """Returns the folder for the archive of the installed Spark and Java; None if there is no Java.
 
-    folder: Path
-
-    @property
-    def home(self) -> Path:
-        """The Spark home with which the archive was made."""
-        return self.folder / "home"
-
-    def archive(self) -> Path | None:
-        """Returns the archive if the file is complete, because Java would crash with a truncated one."""
-        whole = (path for path in self.folder.glob(_ARCHIVE_PATTERN) if path.name == _archive_name(path))
-        return next(whole, None)
-
-
-def _archive_place(archives: Path) -> _ArchivePlace | None:
-    """Returns the place for the installed Spark and Java; None if there is no Java.
-
-    The place depends on everything that Java compares, so an archive that no longer matches is not tried.
+    It depends on everything that Java compares, so an archive that no longer matches is not tried.
     """
     java = _find_java()
     if java is None:
@@ -121,7 +106,12 @@ def _archive_place(archives: Path) -> _ArchivePlace | None:
     for path in (java, *jars):
         found = path.stat()
         digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode(errors="surrogateescape"))
-    return _ArchivePlace(archives / digest.hexdigest()[:16])
+    return archives / digest.hexdigest()[:16]
+
+
+def _whole_archive(place: Path) -> Path | None:
+    """Returns the archive if the file is complete, because Java would crash with a truncated one."""
+    return next((path for path in place.glob(_ARCHIVE_PATTERN) if path.name == _archive_name(path)), None)
 
 
 def _archive_name(archive: Path) -> str:
@@ -134,14 +124,14 @@ def archived_home(archives: Path) -> SparkHome | None:
     try:
         if not _is_private(archives) or (place := _archive_place(archives)) is None:
             return None
-        archive = place.archive()
+        archive = _whole_archive(place)
     except OSError as error:
         _log.info("starting without an archive of Spark's classes: %s", error)
         return None
     if archive is None:
         return None
     # Without the check, Java crashes when bytes of the file have changed; it takes no measurable time.
-    return SparkHome(place.home, ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"))
+    return SparkHome(place / _HOME, ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"))
 
 
 def fault_of_java() -> str | None:
@@ -195,15 +185,15 @@ def make_class_archive(archives: Path) -> Path:
         place = _archive_place(archives)
         if place is None:
             raise _no_archive("there is no Java on PATH or in JAVA_HOME")
-        if (found := place.archive()) is not None:
+        if (found := _whole_archive(place)) is not None:
             return found
-        place.folder.mkdir(exist_ok=True)
-        with TemporaryDirectory(prefix="making-", dir=place.folder) as scratch:
-            _make_home(place.home, Path(scratch))
-            recorded = _record(place.home, Path(scratch))
+        place.mkdir(exist_ok=True)
+        with TemporaryDirectory(prefix="making-", dir=place) as scratch:
+            _make_home(place / _HOME, Path(scratch))
+            recorded = _record(place / _HOME, Path(scratch))
             with recorded.open("rb") as file:  # under its final name, it is whole even after a power failure
                 os.fsync(file.fileno())
-            archive = recorded.rename(place.folder / _archive_name(recorded))
+            archive = recorded.rename(place / _archive_name(recorded))
         _remove_replaced(archives, place)
     except OSError as error:
         raise _no_archive(str(error)) from error
@@ -241,16 +231,16 @@ def _record(home: Path, scratch: Path) -> Path:
     return archive
 
 
-def _remove_replaced(archives: Path, place: _ArchivePlace) -> None:
+def _remove_replaced(archives: Path, place: Path) -> None:
     """Removes archives that were made before this PySpark or Java was replaced, or of a PySpark that is gone.
 
     The links stay, because a run that was started with them may read them at any time. It has the archive
     itself open.
     """
-    jars = (place.home / "jars").resolve()
+    jars = (place / _HOME / "jars").resolve()
     for other in archives.iterdir():
-        linked = (other / "home" / "jars").resolve()
-        if other != place.folder and (linked == jars or not linked.exists()):
+        linked = (other / _HOME / "jars").resolve()
+        if other != place and (linked == jars or not linked.exists()):
             for archive in other.glob(_ARCHIVE_PATTERN):
                 archive.unlink(missing_ok=True)
 

@@ -222,9 +222,9 @@ def differences(
         keyed: Those of them whose declared primary key identifies rows, whether or not it is one there.
     """
     # Spark's libraries take a second to import; the help text does not need them
-    from slackwater.pipeline import table_names, view_inputs
+    from slackwater.pipeline import table_inputs, table_names
 
-    inputs = {view.name: list(view_inputs(plan, view)) for view in plan.views}
+    inputs = {view.name: list(table_inputs(plan, view.stages)) for view in plan.views}
     found: list[SchemaDifference] = []
     there = {table.full_name: table for table in database.tables}
     for name in table_names(plan):
@@ -246,9 +246,9 @@ def uncaptured(
 
     As for :func:`differences`, nothing is said twice of tables whose partitions are published apart.
     """
-    from slackwater.pipeline import view_inputs
+    from slackwater.pipeline import table_inputs
 
-    inputs = {view.name: list(view_inputs(plan, view)) for view in plan.views}
+    inputs = {view.name: list(table_inputs(plan, view.stages)) for view in plan.views}
     for fault in faults:
         uses = _Uses(inputs, fault.table)
         views = uses.of_column(fault.column) if fault.column else uses.of_table()

@@ -15,7 +15,6 @@ from slackwater.engine.state.inspection import (
     BucketState,
     FoundState,
     KeptRows,
-    ManifestFacts,
     StageState,
     find_damage,
     find_state,
@@ -25,6 +24,7 @@ from slackwater.engine.state.inspection import (
     show_key,
     stage_states,
 )
+from slackwater.engine.state.manifest import Manifest
 from slackwater.protocol import InputError, format_position
 from slackwater.sql.plan import EnginePlan, StagePlan
 
@@ -96,8 +96,8 @@ class StateReport:
     checkpoint: str
     found: FoundState
     stages: Sequence[StageState]
-    manifests: Sequence[ManifestFacts]
-    """All that are in the checkpoint, in the order of their batches."""
+    manifests: Sequence[tuple[str, Manifest]]
+    """All that are in the checkpoint by name, in the order of their batches."""
     damage: Sequence[str] | None
     """A sentence for each blob that cannot be used; None: not looked for."""
 
@@ -191,7 +191,7 @@ def _shown_state(found: FoundState) -> str:
 
 
 def _shown_manifests(report: StateReport) -> str:
-    newest = max((each.batch_id for each in report.manifests), default=report.found.state.batch_id)
+    newest = max((each.batch_id for _, each in report.manifests), default=report.found.state.batch_id)
     beyond = newest - report.found.state.batch_id
     if beyond <= 0:
         return f"{len(report.manifests):,} manifests"
@@ -243,8 +243,8 @@ def state_json(report: StateReport, plan: EnginePlan | None, top: int) -> str:
         "fingerprint": found.fingerprint,
         "stages": [_stage_facts(stage, _plan_of(stage, plan), top) for stage in report.stages],
         "manifests": [
-            {"name": each.name, "batch": each.batch_id, "before": each.before or None}
-            for each in report.manifests
+            {"name": name, "batch": each.batch_id, "before": each.before or None}
+            for name, each in report.manifests
         ],
     }
     if report.damage is not None:

@@ -229,7 +229,6 @@ _DEFAULT_LIMIT: Final = 20
 class BucketState:
     """The state of one bucket of a stage."""
 
-    stage: int
     bucket: int
     head: LogHead
     contents: BucketContents | None
@@ -277,17 +276,6 @@ class StageState:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestFacts:
-    """A manifest in the store."""
-
-    name: str
-    batch_id: int
-    before: str
-    """The name of the previous manifest; empty for the first one."""
-    position: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class FoundState:
     """A state of a store."""
 
@@ -312,19 +300,15 @@ class KeptRows:
     """Rows by the alias of their input, and other entries by their kind."""
 
 
-def manifest_history(store: StateStore) -> list[ManifestFacts]:
-    """Returns the manifests in a store, in the order of their batches; some may belong to lost attempts.
+def manifest_history(store: StateStore) -> list[tuple[str, Manifest]]:
+    """Returns the manifests in a store by name, in the order of their batches; some may be of lost attempts.
 
     Raises:
         StateError: A manifest is damaged.
         UnavailableError: The store does not answer.
     """
     found = [(name, _manifest(store, name)) for name in history(store)]
-    return [
-        ManifestFacts(name, manifest.batch_id, manifest.before, manifest.position)
-        for name, manifest in found
-        if manifest is not None
-    ]
+    return [(name, manifest) for name, manifest in found if manifest is not None]
 
 
 def find_state(store: StateStore) -> FoundState:
@@ -370,7 +354,7 @@ def stage_states(store: StateStore, state: State, *, top: int | None = None) -> 
             if total is not None and top is not None:
                 contents = read_contents(log.changes(), partial(_count, top=top))
                 total.add(contents, top)
-            buckets.append(BucketState(stage, bucket, log.head, contents))
+            buckets.append(BucketState(bucket, log.head, contents))
         result.append(StageState(stage, tuple(buckets), total))
     return result
 

@@ -79,8 +79,8 @@ class Feed:
         self._log = log
         self._watch = LogWatch(options.source, store=store, log=log, monotonic=monotonic)
         self._beginning: Mapping[str, Offsets] | None = None
-        self._withheld: tuple[str, ...] = ()
-        self._withheld_lsn = 0
+        self.withheld: tuple[str, ...] = ()
+        """The topics that are read whose tables have had no complete snapshot as of the newest cut."""
         self._begin_at(Position(source=options.source, timeline=options.timeline, scope=options.scope), 0)
 
     @property
@@ -89,19 +89,9 @@ class Feed:
         return self._watch.log_id
 
     @property
-    def log_position(self) -> int:
-        """The offset of the log below which everything has been read."""
-        return self._log_position
-
-    @property
-    def groups(self) -> int | None:
-        """The number of groups; None until a cut shows it."""
-        return self._groups
-
-    @property
     def known_markers(self) -> KnownMarkers:
         """The markers after the position, as far as the log has been read."""
-        segments, withheld = self._segments, self._withheld_lsn
+        segments, withheld = self.segments, self._withheld_lsn
         return KnownMarkers(
             self._histories,
             segments.covered_lsn,
@@ -109,21 +99,6 @@ class Feed:
             [lsn for lsn in segments.stops if lsn > withheld],
             segments.barriers[bisect_right(segments.barriers, withheld) :],
         )
-
-    @property
-    def segments(self) -> Segments:
-        """The records that have been read and may still be needed."""
-        return self._segments
-
-    @property
-    def withheld(self) -> tuple[str, ...]:
-        """The topics that are read whose tables have had no complete snapshot as of the newest cut."""
-        return self._withheld
-
-    @property
-    def listed(self) -> int:
-        """The number of transactions in records after the position."""
-        return self._listed
 
     def beginning(self) -> Mapping[str, Offsets]:
         """Returns where the timeline begins in the data topics; a missing topic begins at 0.
@@ -141,7 +116,7 @@ class Feed:
         if newest is None or newest.cut.timeline != self._options.timeline:
             return None
         self._check_partitions(newest.cut)
-        self._withheld = self._without_snapshot(newest.cut)
+        self.withheld = self._without_snapshot(newest.cut)
         return newest
 
     def log_end(self) -> int:
@@ -154,14 +129,14 @@ class Feed:
         if (start.lsns, start.log) == self._stands_at:
             return
         known_from_lsn = start.known_from_lsn
-        is_ahead = self._floor <= start.floor and start.log <= self._log_position
-        has_other_groups = bool(start.lsns) and len(start.lsns) != self._groups
+        is_ahead = self._floor <= start.floor and start.log <= self.log_position
+        has_other_groups = bool(start.lsns) and len(start.lsns) != self.groups
         if not is_ahead or has_other_groups or known_from_lsn < self._known_from_lsn:
             self._begin_at(start, start.floor)
             return
-        self._segments.move_to(start.floor, known_from_lsn)
+        self.segments.move_to(start.floor, known_from_lsn)
         self._stand_at(start, start.floor)
-        self._listed = sum(len(self._kept.get(s.log_offset, ())) for s in self._new_segments(start))
+        self.listed = sum(len(self._kept.get(s.log_offset, ())) for s in self._new_segments(start))
         for topic, positions in start.topics.items():
             for history, position in zip(self._histories.get(topic, ()), positions, strict=False):
                 history.drop_to(position.lsn)
@@ -175,7 +150,7 @@ class Feed:
         Returns:
             Whether there may be more to read immediately.
         """
-        position = self._log_position
+        position = self.log_position
         if not (self._watch.has_news(position) if up_to is None else position < up_to):
             return False
         page = self._log.records(position - 1, limit=_PAGE)
@@ -196,11 +171,11 @@ class Feed:
         but a cut after a hole cannot.
         """
         floors = _lower_floors(start.floor)
-        while (hole := self._segments.find_hole()) is not None:
+        while (hole := self.segments.find_hole()) is not None:
             floor = next(floors, None)
             if floor is None:
                 raise self._missing(*hole)
-            self._read_range(start, floor, self._log_position)
+            self._read_range(start, floor, self.log_position)
 
     def content(self, start: Position, end: Position, windows: Sequence[GroupWindow]) -> BatchContent:
         """Returns what a batch contains. The result depends only on the two positions and the log."""
@@ -209,7 +184,7 @@ class Feed:
         for floor in (start.floor, *_lower_floors(start.floor)):
             self._read_range(start, floor, end.log)
             try:
-                return self._content(start, end, windows, self._segments.within(floor, end.log))
+                return self._content(start, end, windows, self.segments.within(floor, end.log))
             except RecordsGoneError as error:
                 missing = missing or error
         self._check_length(end.log, must_exist=True)
@@ -224,15 +199,17 @@ class Feed:
 
     def _begin_at(self, start: Position, floor: int) -> None:
         """Forgets everything, and begins at an offset of the log."""
-        self._log_position = floor
-        self._segments = Segments(
-            start.known_from_lsn, may_start_anywhere=self._options.allow_truncated_start
-        )
+        self.log_position = floor
+        """The offset of the log below which everything has been read."""
+        self.segments = Segments(start.known_from_lsn, may_start_anywhere=self._options.allow_truncated_start)
+        """The records that have been read and may still be needed."""
         self._kept: dict[int, tuple[CommittedTransaction, ...]] = {}
-        self._groups: int | None = None
+        self.groups: int | None = None
+        """The number of groups; None until a cut shows it."""
         self._histories: dict[str, list[MarkerHistory]] = {}
-        self._listed = 0
-        self._withheld = ()
+        self.listed = 0
+        """The number of transactions in records after the position."""
+        self.withheld = ()
         self._withheld_lsn = 0
         self._stand_at(start, floor)
         self._watch.expect_news()
@@ -246,16 +223,16 @@ class Feed:
         self._passed_lsn = max(start.lsns, default=0)
         self._passed_count = 0
         kept, self._kept = self._kept, {}
-        for segment in self._segments.within(floor, self._log_position):
+        for segment in self.segments.within(floor, self.log_position):
             if segment.log_offset in kept:
                 self._keep(segment, kept[segment.log_offset])
 
     def _know_groups(self, groups: int) -> None:
-        self._groups = groups
+        self.groups = groups
         self._histories = {topic: [MarkerHistory() for _ in range(groups)] for topic in self._topics}
 
     def _new_segments(self, start: Position) -> Sequence[Segment]:
-        return self._segments.within(start.log, self._log_position)
+        return self.segments.within(start.log, self.log_position)
 
     # --- reading
 
@@ -268,7 +245,7 @@ class Feed:
 
     def _check_length(self, read_to: int, *, must_exist: bool = False) -> None:
         """Refuses a log that ends below an offset up to which it was read before."""
-        if self._log_position >= read_to:
+        if self.log_position >= read_to:
             return
         topic, end = cut_log_topic(self._options.source), self._log.end()
         if end == 0 and must_exist:
@@ -290,14 +267,14 @@ class Feed:
         ):
             self._take_markers(record)
             self._take_table(record, logged.log_offset, logged.written_ms)
-        self._log_position = logged.log_offset + 1
+        self.log_position = logged.log_offset + 1
 
     def _take_ends(self, cut: Cut) -> None:
         self._check_partitions(cut)
-        if self._groups is None and (groups := self._count_groups(cut)):
+        if self.groups is None and (groups := self._count_groups(cut)):
             self._know_groups(groups)
-        self._withheld = self._without_snapshot(cut)
-        if self._withheld:
+        self.withheld = self._without_snapshot(cut)
+        if self.withheld:
             self._withheld_lsn = max(self._withheld_lsn, cut.lsn)
             return  # nothing stops here: what there is of these tables is not all
         scope, lsn = self._options.scope, cut.lsn
@@ -320,10 +297,10 @@ class Feed:
 
     def _take_table(self, record: Cut | AheadMarkers, log_offset: int, written_ms: int) -> None:
         segment = make_segment(record, log_offset, written_ms)
-        self._segments.add(segment)
+        self.segments.add(segment)
         self._keep(segment, record.transactions)
         if log_offset >= self._stands_at[1]:
-            self._listed += len(record.transactions)
+            self.listed += len(record.transactions)
 
     def _count_groups(self, cut: Cut) -> int:
         """Returns the number of groups in a cut; 0 if it has none of the topics."""
@@ -338,8 +315,8 @@ class Feed:
         ends = cut.end_offsets
         counts = {topic: len(ends[topic]) for topic in self._topics if topic in ends}
         for topic, count in counts.items():
-            if self._groups is not None and count != self._groups:
-                raise _changed_partitions(topic, self._groups, count)
+            if self.groups is not None and count != self.groups:
+                raise _changed_partitions(topic, self.groups, count)
         if len(set(counts.values())) > 1:
             raise _unlike_partitions(counts)
 
@@ -357,7 +334,7 @@ class Feed:
         return BatchContent(
             transactions,
             repeated,
-            end.commit_ts_ms or self._segments.commit_ts_ms(end.lsn),
+            end.commit_ts_ms or self.segments.commit_ts_ms(end.lsn),
             skipped_xids((start.lsn, end.lsn), segments),
             late_snapshots,
             has_incremental_rows,
@@ -366,7 +343,7 @@ class Feed:
     def _transactions(self, window: LsnRange, segments: Sequence[Segment]) -> Iterator[CommittedTransaction]:
         """Yields the transactions of a window in commit order."""
         covered, up_to_lsn = window
-        chain, reached = self._segments.chain(window, segments)
+        chain, reached = self.segments.chain(window, segments)
         if reached < up_to_lsn:
             raise self._missing(reached, up_to_lsn)
         for segment in chain:

@@ -98,9 +98,8 @@ def pack_changes(
     payloads: list[PackedPayload] = []
     if touch_lsn is not None:
         packer = packers.take()
-        if packer.can_touch:
-            packer.touch(touch_lsn)
-            payloads += _addressed(packer, TOUCH_SEQUENCE)
+        packer.touch(touch_lsn)
+        payloads += _addressed(packer, TOUCH_SEQUENCE)
         packers.give_back(packer)
     by_span: dict[int, EventPacker] = {}
     unsettled: Counter[int] = Counter()
