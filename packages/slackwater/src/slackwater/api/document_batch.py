@@ -152,9 +152,8 @@ def for_each_document_batch(
             allow_missing_tables=allow_missing_tables,
         ),
         sink,
-        on_progress=on_progress or (lambda _: None),
-        on_step=lambda _: None,
-        stop=stop or threading.Event(),
+        on_progress=on_progress,
+        stop=stop,
         calls_function=True,
     )
     run.check()

@@ -20,7 +20,7 @@ from slackwater.pipeline import (
     pipeline_definition,
     run_pipeline,
 )
-from slackwater.pipeline.explain import explain_pipeline
+from slackwater.pipeline.explain import explain, explanation_lines
 
 
 class Pipeline:
@@ -81,7 +81,7 @@ class Pipeline:
 
     def explain(self, *, with_sql: bool = False) -> str:
         """Describes the stages of the pipeline: their keys, what they keep, and why."""
-        return explain_pipeline(self.definition, with_sql=with_sql)
+        return "\n".join(explanation_lines(explain(self.definition, with_sql=with_sql)))
 
     def run(
         self,

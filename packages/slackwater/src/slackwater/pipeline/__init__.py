@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slackwater.pipeline.session import run_folder
     from slackwater.pipeline.settings import RunSettings
     from slackwater.pipeline.spark_home import default_class_archives, make_class_archive
-    from slackwater.pipeline.toml_table import labels_of
+    from slackwater.pipeline.toml_table import read_labels
 
 __all__ = [
     "BatchProgress",
@@ -35,10 +35,10 @@ __all__ = [
     "ViewOutput",
     "batch_spans",
     "default_class_archives",
-    "labels_of",
     "load_pipeline",
     "make_class_archive",
     "pipeline_definition",
+    "read_labels",
     "read_sql",
     "run_folder",
     "run_pipeline",
@@ -62,7 +62,7 @@ _NAMES = {
     "slackwater.pipeline.runner": ("run_pipeline",),
     "slackwater.pipeline.settings": ("RunSettings",),
     "slackwater.pipeline.spark_home": ("default_class_archives", "make_class_archive"),
-    "slackwater.pipeline.toml_table": ("labels_of",),
+    "slackwater.pipeline.toml_table": ("read_labels",),
 }
 
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others

@@ -42,12 +42,8 @@ class EarlierRevision:
 
     Methods raise ConfigError if some rows or columns are not kept or the two pipelines read different things,
     StateError if there is no state or it is damaged or belongs to another pipeline, and UnavailableError if
-    the store does not answer.
-
-    Args:
-        earlier: The definition of the earlier revision.
-        definition: The pipeline that is to begin; its number of buckets is known.
-        settings: The settings of the run. Both keep their state at the address that revisions have there.
+    the store does not answer. The number of buckets of the pipeline that is to begin is known, and both keep
+    their state at the address that revisions have in the settings.
     """
 
     def __init__(
@@ -78,11 +74,10 @@ class EarlierRevision:
         return self._position(found.state.position)
 
     def copy(self, target: StateStore, is_wanted: Callable[[], bool]) -> CopiedBatch | None:
-        """Copies the newest state; returns the batch with which the pipeline begins. It may be repeated.
+        """Copies the newest state into the store of the pipeline's checkpoint. It may be repeated.
 
-        Args:
-            target: The store of the pipeline's checkpoint.
-            is_wanted: Called from time to time; if it returns False, the method returns None.
+        Returns:
+            The batch with which the pipeline begins; None if `is_wanted`, called from time to time, is False.
         """
         tables = self._tables()
         stages = {each.origin.stage for each in tables}

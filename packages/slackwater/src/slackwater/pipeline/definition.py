@@ -157,11 +157,9 @@ MakeError = Callable[[str, str, str], ConfigError]
 
 
 def checked(definition: PipelineDefinition, error: MakeError) -> PipelineDefinition:
-    """Returns a definition that a run may use; documents for tables of a source are changes in its plan.
+    """Returns a definition that a run may use, given one whose documents are whole rows.
 
-    Args:
-        definition: What was read, whose documents are whole rows.
-        error: Makes the error if something is impossible.
+    Documents for tables of a source are changes in its plan.
     """
     check_places(definition.outputs, error)
     for output in definition.outputs:
@@ -285,18 +283,9 @@ def pipeline_definition(
     buckets: int | None = None,
     outputs: Sequence[ViewOutput] | None = None,
 ) -> PipelineDefinition:
-    """Returns the definition of a pipeline without a folder.
+    """Returns the definition of a pipeline without a folder, given the name and SQL of each view.
 
-    Args:
-        name: The pipeline's name.
-        source: The connector's ``topic.prefix``.
-        catalog: The declared tables.
-        views: Name and SQL of each view.
-        emit: Which states are published.
-        buckets: The number of buckets of each stage, fixed for the life of a checkpoint; None to let the
-            first run choose.
-        outputs: Where views are published, and in which form, in their order; None to publish each as JSON in
-            the topic of its name.
+    Without outputs, each view is published as JSON in the topic of its name.
 
     Raises:
         ConfigError: An output cannot have its form.

@@ -21,7 +21,7 @@ from slackwater.cdc.connector import unknown_properties
 from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
 from slackwater.cuts import CutLog, MarkerStoreUnavailableError, RedisMarkerStore, StoreFault
 from slackwater.engine.state.manifest import history
-from slackwater.kafka.retry import kafka_error, reason_of
+from slackwater.kafka.retry import code_of, reason_of
 from slackwater.outputs.sink import Waiting
 from slackwater.pipeline.checkpoint import FOLDER_HINT, Checkpoint
 from slackwater.pipeline.copied_state import EarlierRevision
@@ -259,12 +259,8 @@ def ask_for_rights(
     """Asks the brokers for rights without changing anything; an active run is not affected.
 
     For a topic that does not exist, it cannot be determined whether it may be read or written. These two
-    rights are only reported as missing if both are.
-
-    Args:
-        kafka: The brokers, and the user.
-        rights: Rights on names, not on prefixes.
-        patience: The time-out of each of a few requests.
+    rights are only reported as missing if both are. The rights are on names, not on prefixes; `patience` is
+    the time-out of each of a few requests.
 
     Returns:
         The rights that they do not give, and the topics that do not exist and that may be created.
@@ -310,7 +306,7 @@ class _Topics:
                 unseen.add(name)
                 if _is_refusal(error):  # who may read or write a topic is shown it
                     refused += self._those(name, Operation.READ, Operation.WRITE, Operation.DESCRIBE)
-                elif _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                elif code_of(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
                 elif self._those(name, Operation.CREATE):
                     self.absent.append(name)
@@ -364,7 +360,7 @@ def _may_write_as(kafka: KafkaSettings, transactional_id: str, patience: timedel
     try:
         producer.init_transactions(patience.total_seconds())
     except KafkaException as error:
-        if _code(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        if code_of(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return True
         if _is_refusal(error):
             return False
@@ -382,9 +378,4 @@ def _refuses(answer: "Future[Any]") -> bool:
 
 
 def _is_refusal(error: KafkaException) -> bool:
-    return _code(error) in _REFUSED
-
-
-def _code(error: KafkaException) -> int | None:
-    found = kafka_error(error)
-    return None if found is None else found.code()
+    return code_of(error) in _REFUSED

@@ -117,12 +117,9 @@ class Explanation:
 def explain(
     definition: PipelineDefinition, *, with_sql: bool, state_bytes: Mapping[int, int] | None = None
 ) -> Explanation:
-    """Returns everything about a pipeline that is known without running it.
+    """Returns everything about a pipeline that is known without running it, optionally with statements.
 
-    Args:
-        definition: The pipeline.
-        with_sql: Whether to include the statements that stages evaluate.
-        state_bytes: The size of each stage's state, by its number; None if it is not known.
+    The sizes of states, in bytes, are by stage; None if they are not known.
     """
     plan = definition.plan
     uses, hints = {}, list(_global_groups(plan))
@@ -143,11 +140,6 @@ def explain(
         views=tuple(map(_view, plan.views, definition.outputs)),
         hints=tuple(hints),
     )
-
-
-def explain_pipeline(definition: PipelineDefinition, *, with_sql: bool = False) -> str:
-    """Returns the text that ``slackwater explain`` prints for a pipeline."""
-    return "\n".join(explanation_lines(explain(definition, with_sql=with_sql)))
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -166,8 +166,7 @@ def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
 def explain_jvm_end(*, is_lost: bool = False) -> str | None:
     """Returns how the JVM of this process ended; None while it runs, or if this is not known.
 
-    Args:
-        is_lost: Whether the connection to it broke, so that it is worth waiting up to 20 s for the exit code.
+    If the connection to it is lost, it is worth waiting up to 20 s for the exit code.
     """
     process: Any = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark's name for it
     if process is None:
@@ -316,9 +315,8 @@ def is_cancelled(text: str) -> bool:
 
 def _whole_message(first: str, following: list[str]) -> str:
     """Joins the lines of a message, which ends at an empty line, a Java frame or the next traceback."""
-    message = [first]
-    for line in following:
-        if not line.strip() or _JAVA_FRAME.match(line) or _TRACEBACK in line:
-            break
-        message.append(line)
-    return _SQL_STATE.sub("", "\n".join(message)).strip()
+
+    def continues(line: str) -> bool:
+        return bool(line.strip()) and not _JAVA_FRAME.match(line) and _TRACEBACK not in line
+
+    return _SQL_STATE.sub("", "\n".join([first, *takewhile(continues, following)])).strip()

@@ -35,16 +35,8 @@ class LeaseHolder:
 
     A separate thread reads the topic of leases and writes the answers. :meth:`hold` informs the sink of
     leases, in the thread that writes batches. While the topic cannot be read, the leases that were known
-    before still count.
-
-    Args:
-        log: The topic of leases; only used by the thread once :meth:`begin` was called.
-        pipeline: The pipeline's name, with the revision.
-        source: The source that it reads.
-        refusal: Why its views can never be held; empty if they can.
-        longest: The maximum duration of leases; longer ones are refused.
-        sink: The open output.
-        clock: Provides the time.
+    before still count. A `refusal` says why views can never be held; it is empty if they can. Leases that are
+    longer than `longest` are refused, too. Only the thread uses the log once :meth:`begin` was called.
     """
 
     def __init__(

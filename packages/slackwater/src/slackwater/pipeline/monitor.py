@@ -152,12 +152,7 @@ def component_seconds(batch: "BatchProgress") -> Mapping[str, float]:
 
 
 def batch_spans(batch: "BatchProgress", ratio: float) -> Iterator[TransactionSpan]:
-    """Yields the spans of a batch's sampled transactions.
-
-    Args:
-        batch: The batch, which is visible.
-        ratio: The share of all transactions that is traced, from 0 to 1.
-    """
+    """Yields the spans of a visible batch's transactions, of which this ratio is traced, from 0 to 1."""
     for xid, lsn, _ in batch.commits:
         traced = TracedTransaction(batch.source, batch.timeline, xid, lsn)
         if xid == SNAPSHOT_XID or not traced.is_sampled(ratio):

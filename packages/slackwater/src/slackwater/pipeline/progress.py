@@ -99,13 +99,7 @@ class RunReporter:
 
     A problem with the topic of pipelines is logged once and has no other effect on the run; a run that could
     not register is not shown. A separate thread reports once a second if there is news, and otherwise every
-    ten seconds.
-
-    Args:
-        log: The topic of pipelines.
-        registration: The description of the run, without the id of its checkpoint.
-        clock: Provides the time.
-        secrets: Values that a reported error must not contain.
+    three seconds. Reported errors do not contain the `secrets`.
     """
 
     def __init__(
@@ -149,11 +143,7 @@ class RunReporter:
         return cls(log, registration, clock, secrets)
 
     def check(self, query_id: str | None, *, makes_topic: bool = True) -> None:
-        """Refuses the run if its name is taken; writes nothing.
-
-        Args:
-            query_id: The id of the checkpoint; None if there is none yet.
-            makes_topic: Whether the topic of pipelines is created if it does not exist.
+        """Refuses the run if its name is taken; writes nothing, unless it `makes_topic` of pipelines.
 
         Raises:
             StateError: Another checkpoint holds the name.

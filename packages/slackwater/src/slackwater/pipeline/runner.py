@@ -124,13 +124,7 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
     waiting = Waiting(stop, on_step)
     sink = make_sink(definition, settings, probe=probe, clock=SystemClock(), waiting=waiting)
     run = PipelineRun(
-        definition,
-        settings,
-        sink,
-        on_progress=on_progress or (lambda _: None),
-        on_step=on_step,
-        stop=stop,
-        on_turn=on_turn or (lambda _: None),
+        definition, settings, sink, on_progress=on_progress, stop=stop, on_step=on_step, on_turn=on_turn
     )
     with ExitStack() as ending:
         if context is None:
@@ -143,9 +137,8 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
 class PipelineRun:
     """One run of a pipeline into a sink; for most arguments see :func:`run_pipeline`.
 
-    Args:
-        calls_function: Whether the sink calls a function. A batch that an earlier run has prepared then ends
-            at the same position again, because the function may know it.
+    If the sink calls a function, a batch that an earlier run has prepared ends at the same position again,
+    because the function may know it.
     """
 
     def __init__(  # noqa: PLR0913 - a run is made of them
@@ -154,20 +147,20 @@ class PipelineRun:
         settings: RunSettings,
         sink: Sink,
         *,
-        on_progress: Callable[[BatchProgress], None],
-        on_step: Callable[[str], None],
-        stop: threading.Event,
-        on_turn: Callable[[bool], None] = lambda _: None,
+        on_progress: Callable[[BatchProgress], None] | None,
+        stop: threading.Event | None,
+        on_step: Callable[[str], None] | None = None,
+        on_turn: Callable[[bool], None] | None = None,
         calls_function: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self._calls_function = calls_function
         self._sink = sink
-        self._on_progress = on_progress
-        self.on_step = on_step
-        self._stop = stop
-        self._on_turn = on_turn
+        self._on_progress = on_progress or (lambda _: None)
+        self.on_step = on_step or (lambda _: None)
+        self._stop = stop or threading.Event()
+        self._on_turn = on_turn or (lambda _: None)
         self._clock = clock or SystemClock()
         address = revision_checkpoint(settings.checkpoint, definition.revision)
         self._checkpoint = Checkpoint(address, settings.spark_conf)

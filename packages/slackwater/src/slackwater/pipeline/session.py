@@ -28,7 +28,7 @@ from slackwater.pipeline.jvm import (
     spark_does_not_start,
     watched_start,
 )
-from slackwater.pipeline.settings import RunSettings, revision_checkpoint, revision_name
+from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.spark_conf import (
     LOCAL_CLUSTER,
     given_conf,
@@ -46,7 +46,7 @@ from slackwater.pipeline.spark_home import (
     link_spark_home,
     started_from,
 )
-from slackwater.pipeline.toml_table import PipelineLabels, read_definition
+from slackwater.pipeline.toml_table import read_labels
 from slackwater.protocol import ConfigError
 
 if TYPE_CHECKING:
@@ -72,9 +72,8 @@ def run_folder(
         SqlError: A schema or view file is not supported; the error contains the position.
         SlackwaterError: As for :func:`run_pipeline`.
     """
-    labels = read_definition(folder).read(PipelineLabels, ignores_others=True)
-    name = revision_name(labels.name, labels.revision)
-    settings = with_spark_log(settings, labels.revision)
+    labels = read_labels(folder)
+    name, settings = labels.full_name, with_spark_log(settings, labels.revision)
     on_step(f"{name}: starting Spark")
     with starting_spark(name, settings, stop=stop) as started:
         # These load the libraries that plan views, which takes as long as half of Spark's start.
@@ -100,13 +99,8 @@ def starting_spark(
 
     The JVM also ends when this process is killed, because it watches its standard input. If the block fails
     while the JVM is starting, the JVM is ended immediately. Under ``spark-submit``, the JVM that has started
-    this process is used, with its settings.
-
-    Args:
-        name: The application's name.
-        settings: The settings of the run, with the file for the JVM's log.
-        home: The home from which the JVM is started; None for that of :func:`spark_home`.
-        stop: Ends the JVM while it is starting.
+    this process is used, with its settings. The settings name the file for the JVM's log. Without a `home`,
+    the JVM is started from that of :func:`spark_home`. `stop` ends it while it is starting.
 
     Yields:
         A function that waits until Spark has started and returns its context. It raises
@@ -146,11 +140,9 @@ def starting_spark(
 
 
 def with_spark_log(settings: RunSettings, revision: int) -> RunSettings:
-    """Sets the file for the JVM's log: in the checkpoint or, if that is on another machine, a temporary file.
+    """Sets the file for the JVM's log, unless it is set.
 
-    Args:
-        settings: The settings of the run; a file in them is not replaced.
-        revision: The revision of the pipeline.
+    It is in the checkpoint of this revision or, if that is on another machine, a temporary file.
     """
     if settings.spark_log is not None:
         return settings

@@ -104,13 +104,9 @@ class _Kept(msgspec.Struct, frozen=True):
 class CatalogueCheck:
     """Looks at the catalogue of a source's database, at first when asked, then every few seconds.
 
-    A thread looks; :meth:`check` keeps what it saw, in the thread of the caller.
-
-    Args:
-        definition: The pipeline.
-        database: The address of the database; None if it is not known: then nothing is ever found.
-        user: The connector's user there, for row-level security; empty if it is not known.
-        checkpoint: The pipeline's.
+    A thread looks; :meth:`check` keeps what it saw, in the thread of the caller. Without the address of a
+    database, nothing is ever found. The user is that of the connector, for row-level security; empty if it is
+    not known.
     """
 
     def __init__(
@@ -222,14 +218,9 @@ def table_findings(found: Iterable[CapturedFinding]) -> list[Finding]:
 class ConnectorCheck:
     """Looks at the configuration of a source's connector, at first when asked, then every few seconds.
 
-    A thread looks; :meth:`check` refuses what it saw, in the thread of the caller.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        ask_connect: Asks Kafka Connect; None if it is not known where that is.
-        redis: Where the sidecar tells what it has learnt; None if there is no Redis.
-        used: The tables that the pipeline reads, with the columns of each that it needs.
-        declared: The configuration that counts as long as nobody has known it; empty if there is none.
+    A thread looks; :meth:`check` refuses what it saw, in the thread of the caller. Kafka Connect is asked, or
+    else the sidecar by way of Redis. `used` has the columns that the pipeline needs, by table. The `declared`
+    configuration counts as long as nobody has known it.
     """
 
     def __init__(
@@ -304,15 +295,10 @@ class ConnectorCheck:
         pause: Callable[[float], None] = time.sleep,
         may_be_empty: bool = True,
     ) -> FormProof:
-        """Returns what proves the form of values, after a look.
+        """Returns what proves the form of values in the needed columns, after a look.
 
-        Args:
-            kafka: The source's cluster.
-            topics: The topics of the tables.
-            needed: The columns that are read.
-            pause: Waits for this many seconds; an error that it raises ends the wait for Kafka.
-            may_be_empty: Whether topics without records have none of a connector, because tasks see who wrote
-                each later one.
+        An error that `pause` raises ends the wait for Kafka. With `may_be_empty`, topics without records have
+        none of a connector, because tasks see who wrote each later one.
 
         Raises:
             ConfigError: Nobody knows the connector, and a column needs its configuration.

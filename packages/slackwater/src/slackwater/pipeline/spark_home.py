@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -247,27 +247,14 @@ def _remove_replaced(archives: Path, place: Path) -> None:
 
 def run_small_batches(context: SparkContext) -> int:
     """Runs a small and a divided batch through a stage, as pipelines do; returns the number of rows."""
-    rows = [collect(context.parallelize([0], 1).mapPartitions(_small_task))]
-    divided = context.parallelize(range(_TASKS), _TASKS).mapPartitionsWithIndex(_part)
-    exchanged = divided.partitionBy(_TASKS, _as_it_is).mapPartitionsWithIndex(_level)
-    rows.append(collect(exchanged.values()))
-    return sum(map(len, rows))
-
-
-def _small_task(numbers: Iterable[int]) -> list[bytes]:
-    return [b"row" for _ in numbers]
-
-
-def _part(number: int, numbers: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-    return iter([(to, b"row") for _ in numbers for to in range(number + 1)])
-
-
-def _level(number: int, rows: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    return ((number, row) for _, row in rows)
-
-
-def _as_it_is(number: int) -> int:
-    return number
+    rows = collect(context.parallelize([0], 1).mapPartitions(lambda numbers: [b"row" for _ in numbers]))
+    divided = context.parallelize(range(_TASKS), _TASKS).mapPartitionsWithIndex(
+        lambda number, numbers: [(to, b"row") for _ in numbers for to in range(number + 1)]
+    )
+    exchanged = divided.partitionBy(_TASKS, lambda number: number).mapPartitionsWithIndex(
+        lambda number, found: [(number, row) for _, row in found]
+    )
+    return len(rows) + len(collect(exchanged.values()))
 
 
 def _no_archive(reason: str) -> UnavailableError:

@@ -48,6 +48,11 @@ class PipelineLabels:
     revision: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
     """The number of the revision, from 1 on."""
 
+    @property
+    def full_name(self) -> str:
+        """The name with the revision."""
+        return revision_name(self.name, self.revision)
+
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
@@ -66,9 +71,7 @@ class TomlTable:
     def read(self, kind: type[Declared], *, ignores_others: bool = False) -> Declared:
         """Returns what the table says, in the form that a declaration gives it.
 
-        Args:
-            kind: The declaration.
-            ignores_others: Whether keys that it does not declare are ignored. Otherwise they are refused.
+        Keys that it does not declare are refused, or ignored on request.
         """
         reader, known = Reader(), {each.name for each in declared_fields(kind)}  # type: ignore[arg-type]
         values = {key: each for key, each in self.values.items() if key in known or not ignores_others}
@@ -134,11 +137,10 @@ def read_definition(folder: Path) -> TomlTable:
         raise ConfigError(f"{path}: not readable as TOML: it is nested too deeply") from error
 
 
-def labels_of(folder: Path) -> tuple[str, str]:
-    """Returns the name of a folder's pipeline, with its revision, and its source.
+def read_labels(folder: Path) -> PipelineLabels:
+    """Returns what identifies the pipeline of a folder.
 
     Raises:
         ConfigError: Something cannot be used; the error names the file, the key and the reason.
     """
-    labels = read_definition(folder).read(PipelineLabels, ignores_others=True)
-    return revision_name(labels.name, labels.revision), labels.source
+    return read_definition(folder).read(PipelineLabels, ignores_others=True)

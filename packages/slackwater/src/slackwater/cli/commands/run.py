@@ -103,7 +103,7 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
     docs/observability.md (the metrics of a run), docs/revisions.md (how a revision starts) and
     docs/runbooks.md#ended (what to do when a run ends).
     """
-    from slackwater.pipeline import RunMonitor, batch_spans, labels_of, run_folder
+    from slackwater.pipeline import RunMonitor, batch_spans, read_labels, run_folder
 
     given = start_command(ctx)
     settings, output = _run_settings(given), Output()
@@ -112,9 +112,9 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
         settings = replace(settings, copy_state_of=pipeline_folder(copy_state_of))
     if dry_run:
         ctx.exit(_examine(folder, settings, output))
-    name, source = labels_of(folder)
-    set_log_fields(pipeline=name, source=source)
-    monitor = RunMonitor(name, source)
+    labels = read_labels(folder)
+    set_log_fields(pipeline=labels.full_name, source=labels.source)
+    monitor = RunMonitor(labels.full_name, labels.source)
 
     with (
         stop_on_signals(f"the run of {folder}") as stop,

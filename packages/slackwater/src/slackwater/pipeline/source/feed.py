@@ -58,12 +58,6 @@ class Feed:
     Kafka does not answer, CutLogReplacedError if the log is another one than a position was planned from or
     has become shorter, RecordsGoneError if it no longer lists what is needed, and in scope ``aggregate``
     ConfigError if the topics do not have the same number of partitions, or the number has changed.
-
-    Args:
-        options: The options of the query: which log, timeline and topics, in which scope.
-        store: Queried for news; None if there is no Redis.
-        log: The cut log, which contains everything.
-        monotonic: Returns seconds that never decrease.
     """
 
     def __init__(
@@ -142,13 +136,9 @@ class Feed:
                 history.drop_to(position.lsn)
 
     def read_page(self, up_to: int | None = None) -> bool:
-        """Reads further in the log, after asking Redis whether there may be something new.
+        """Reads further in the log; returns whether there may be more to read immediately.
 
-        Args:
-            up_to: The exclusive end; the log is read up to there without asking. None for everything.
-
-        Returns:
-            Whether there may be more to read immediately.
+        Up to an exclusive end, it is read without asking Redis whether there may be something new.
         """
         position = self.log_position
         if not (self._watch.has_news(position) if up_to is None else position < up_to):

@@ -149,12 +149,10 @@ def kept_consumer(settings: Mapping[str, str]) -> Iterator[Consumer]:
 
 
 class SpanReader:
-    """Reads the spans of one task in parallel.
+    """Reads the spans of one task in parallel, with a consumer that nobody else uses in the meantime.
 
-    Args:
-        consumer: A consumer that only this reader uses and assigns in the meantime.
-        timeout_seconds: How long Kafka may deliver nothing, whatever transient errors it reports.
-        may_start_late: Whether to start at the beginning of a partition if the wanted records are gone.
+    Kafka may deliver nothing for the time-out, whatever transient errors it reports. On request, it starts at
+    the beginning of a partition if the wanted records are gone.
     """
 
     def __init__(self, consumer: Consumer, *, timeout_seconds: float, may_start_late: bool = False) -> None:

@@ -44,11 +44,7 @@ class Planner:
 
     Not thread-safe; methods may block for the time-outs of Kafka and Redis. They raise what those of
     :class:`Feed` raise, ConfigError if a table that is read has had no complete snapshot, and StateError for
-    an offset that does not fit this query or this version.
-
-    Args:
-        options: The options of the query.
-        feed: The source of markers; None to connect with the options, on first use.
+    an offset that does not fit this query or this version. Without a feed, it connects one on first use.
     """
 
     def __init__(self, options: SourceOptions, feed: Feed | None = None) -> None:
@@ -74,11 +70,8 @@ class Planner:
     def next(self, start: Position, max_events: int | None, target: int | None) -> Position:
         """Chooses where the batch that begins at ``start`` ends; ``start`` itself if there is nothing new.
 
-        Args:
-            start: Where the batch begins.
-            max_events: The number of offsets that it may read; the next marker is always admitted. None for
-                any number.
-            target: An offset of the cut log from which on nothing counts; None for everything.
+        It may read `max_events` offsets, but the next marker is always admitted. From the offset `target` of
+        the cut log on, nothing counts.
         """
         feed = self.feed
         feed.move_to(start)

@@ -77,9 +77,7 @@ def make_segment(record: Cut | AheadMarkers, log_offset: int, written_ms: int = 
 class Segments:
     """The records of a range of the log, as far as they have been read.
 
-    Args:
-        known_from_lsn: Commits up to this LSN need no table.
-        may_start_anywhere: Whether what precedes the first cut may be missing.
+    Commits up to `known_from_lsn` need no table. What precedes the first cut may be missing on request.
     """
 
     def __init__(self, known_from_lsn: int = 0, *, may_start_anywhere: bool = False) -> None:

@@ -32,13 +32,7 @@ class TableRows:
     """
 
     def __init__(self, table: Table, read: Collection[str]) -> None:
-        """Begins without rows.
-
-        Args:
-            table: The declared table.
-            read: The names of the columns that views read; rows need a value for these unless NULL is
-                allowed.
-        """
+        """Begins without rows; they need a value of each column that views read, unless NULL is allowed."""
         self.table = table
         self.columns = tuple(column for column in table.columns if column.type.is_supported)
         self._by_name = {column.name: column for column in table.columns}
@@ -69,12 +63,7 @@ class TableRows:
         return [("c", None, _json(wire))]
 
     def update(self, row: PlainRow, where: PlainRow | None = None) -> list[Event]:
-        """Changes the rows that have the values of `where`.
-
-        Args:
-            row: The new values; other columns stay the same.
-            where: The values; None if the row's own primary key identifies the row.
-        """
+        """Changes the values of a row in the rows with those of `where`, or else with its primary key."""
         new = self._wire(row)
         found = self._found("update", new if where is None else self._wire(where), is_key=where is None)
         events: list[Event] = []
