@@ -1,7 +1,7 @@
 """``slackwater connector``."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -10,7 +10,7 @@ import orjson
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from slackwater.cdc.captured import faults_of_table, shared_topics
+from slackwater.cdc.captured import SeenTable, faults_of_table, shared_topics
 from slackwater.cdc.catalogue import read_tables
 from slackwater.cdc.connector import (
     property_findings,
@@ -35,7 +35,7 @@ from slackwater.command.invocation import (
 from slackwater.command.output import Output, show_findings
 from slackwater.control import DelayCause, SourceSigns, faults_of_connector
 from slackwater.protocol import ConnectorReport, Finding, InputError, SourceTopics, Verdict
-from slackwater.protocol.keys import TABLE_NAME_HINT, quoted_table, table_name
+from slackwater.protocol.keys import TABLE_NAME_HINT, table_name
 from slackwater.settings.model import Settings
 from slackwater.sql.postgres import find_tables
 from slackwater_sidecar.watch import connector_now
@@ -82,99 +82,58 @@ class ConnectorPlan:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DatabaseFacts:
     """What a database has of a plan."""
 
-    wal_level: str = _LOGICAL
-    may_replicate: bool | None = None
-    """Whether the user may; None: there is no such role."""
+    tables: tuple[SeenTable, ...]
     unreadable: tuple[str, ...]
     """Tables that the user may not read."""
     closed_schemas: tuple[str, ...]
     """Schemas that the user may not use."""
-    publication: bool | None = None
-    """Whether it publishes via the roots of partitioned tables; None: there is none."""
-    missing: tuple[str, ...] = ()
-    """Tables that the publication lacks."""
-    lacks_operations: tuple[str, ...] = ()
-    """Kinds of changes that it does not publish."""
-    nameless: tuple[str, ...] = ()
-    """Tables without a primary key whose replica identity is not FULL."""
+    wal_level: str = _LOGICAL
+    may_replicate: bool | None = None
+    """Whether the user may; None: there is no such role."""
+    publishes_all: bool = False
+    """Whether the publication has all tables, also later ones."""
 
     @classmethod
     def nothing(cls, plan: ConnectorPlan) -> "DatabaseFacts":
         """Returns the facts of a database that has only the tables."""
-        schemas = tuple(dict.fromkeys(table.partition(".")[0] for table in plan.tables))
-        return cls(unreadable=plan.tables, closed_schemas=schemas)
+        return cls(tuple(SeenTable(name=name) for name in plan.tables), plan.tables, _schemas(plan.tables))
 
 
 Need = tuple[Finding, list[sql.Composed]]
 """Something that a connector needs of its database, and the statements that give what is lacking of it."""
 
-_ROLE = "SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s"
-_UNREADABLE = """
-SELECT name FROM unnest(%s::text[]) AS name
-WHERE NOT has_table_privilege(%s, to_regclass(name), 'SELECT')
+_SERVER = """
+SELECT current_setting('wal_level'),
+    (SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = %s),
+    coalesce((SELECT puballtables FROM pg_catalog.pg_publication WHERE pubname = %s), false)
 """
-_CLOSED = """
-SELECT DISTINCT n.nspname FROM unnest(%s::text[]) AS name
-JOIN pg_catalog.pg_class c ON c.oid = to_regclass(name)
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE NOT has_schema_privilege(%s, n.oid, 'USAGE')
-ORDER BY 1
+_RIGHTS = """
+SELECT n.nspname || '.' || c.relname,
+    has_schema_privilege(r.oid, n.oid, 'USAGE'), has_table_privilege(r.oid, c.oid, 'SELECT')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN pg_catalog.pg_roles r WHERE r.rolname = %s AND n.nspname || '.' || c.relname = ANY(%s)
 """
-_PUBLICATION = """
-SELECT pubviaroot, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate
-FROM pg_catalog.pg_publication WHERE pubname = %s
-"""
-_PUBLISHED = """
-SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_publication p
-JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = %s ORDER BY 1
-"""
-_NAMELESS = """
-SELECT name FROM unnest(%s::text[]) AS name JOIN pg_catalog.pg_class c ON c.oid = to_regclass(name)
-WHERE c.relreplident NOT IN ('f', 'i')
-    AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
-"""
-_OPERATIONS = ("insert", "update", "delete", "truncate")
 
 
 def read_facts(connection: Database, plan: ConnectorPlan) -> DatabaseFacts:
     """Reads the catalogue. Blocks; psycopg's errors are passed on."""
-
-    def column(query: str, *parameters: object) -> tuple[str, ...]:
-        return tuple(name for (name,) in connection.execute(query, parameters).fetchall())
-
-    role = connection.execute(_ROLE, [plan.user]).fetchone()
-    tables = [quoted_table(table) for table in plan.tables]
-    by_regclass = dict(zip(tables, plan.tables, strict=True))
-    facts = replace(
-        DatabaseFacts.nothing(plan),
-        wal_level=column("SELECT current_setting('wal_level')")[0],
-        nameless=tuple(by_regclass[name] for name in column(_NAMELESS, tables)),
+    (server,) = connection.execute(_SERVER, [plan.user, plan.publication]).fetchall()
+    rights = connection.execute(_RIGHTS, [plan.user, list(plan.tables)]).fetchall()
+    enters, reads = ({name for name, *has in rights if has[place]} for place in (0, 1))
+    return DatabaseFacts(
+        tuple(read_tables(connection, plan.tables, plan.publication, plan.user).values()),
+        tuple(name for name in plan.tables if name not in reads),
+        _schemas(name for name in plan.tables if name not in enters),
+        *server,
     )
-    if role is not None:
-        facts = replace(
-            facts,
-            may_replicate=bool(role[0]),
-            unreadable=tuple(by_regclass[name] for name in column(_UNREADABLE, tables, plan.user)),
-            closed_schemas=column(_CLOSED, tables, plan.user),
-        )
-    publication = connection.execute(_PUBLICATION, [plan.publication]).fetchone()
-    if publication is None:
-        return facts
-    via_root, has_all, *operations = publication
-    published = plan.tables if has_all else column(_PUBLISHED, plan.publication)
-    return replace(
-        facts,
-        publication=via_root,
-        missing=tuple(table for table in plan.tables if table not in published),
-        lacks_operations=tuple(n for n, has in zip(_OPERATIONS, operations, strict=True) if not has),
-    )
+
+
+def _schemas(tables: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(table.partition(".")[0] for table in tables))
 
 
 def needs(plan: ConnectorPlan, facts: DatabaseFacts, password: str = HIDDEN) -> Iterator[Need]:
@@ -210,15 +169,17 @@ def needs(plan: ConnectorPlan, facts: DatabaseFacts, password: str = HIDDEN) -> 
         count = "the table" if len(plan.tables) == 1 else f"all {len(plan.tables)} tables"
         yield Finding("privileges", Verdict.OK, f"{plan.user} can read {count}"), []
     yield from _publication_needs(plan, facts)
-    if facts.nameless:
-        text = f"{', '.join(facts.nameless)}: no primary key, so PostgreSQL refuses updates and deletes"
+    nameless = [each.name for each in facts.tables if each.identity not in "fi" and not each.key]
+    if nameless:
+        text = f"{', '.join(nameless)}: no primary key, so PostgreSQL refuses updates and deletes"
         hint = "give them a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
         yield Finding("replica identity", Verdict.PROBLEM, text, hint), []
 
 
 def _publication_needs(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Need]:
     name, subject = sql.Identifier(plan.publication), f"publication {plan.publication}"
-    if facts.publication is None:
+    found = facts.tables[0]
+    if not found.has_publication:
         made = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)")
         yield _lacking(subject, "it does not exist", made.format(name, _list(plan.tables)))
         return
@@ -226,19 +187,21 @@ def _publication_needs(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Ne
         "ALTER PUBLICATION {} SET (publish = 'insert, update, delete, truncate', "
         "publish_via_partition_root = true)"
     ).format(name)
-    if not facts.publication:
+    if not found.via_root:
         text = (
             "publish_via_partition_root is off, so changes of partitioned tables are published "
             "under the partitions' names"
         )
         yield _lacking(subject, text, changed)
-    if facts.lacks_operations:
-        text = f"it does not publish {', '.join(facts.lacks_operations)}"
-        yield _lacking(subject, text, *([changed] if facts.publication else []))
-    if facts.missing:
-        added = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, _list(facts.missing))
-        yield _lacking(subject, f"it does not contain {', '.join(facts.missing)}", added)
-    if facts.publication and not (facts.lacks_operations or facts.missing):
+    if found.lacks:
+        text = f"it does not publish {', '.join(found.lacks)}"
+        yield _lacking(subject, text, *([changed] if found.via_root else []))
+    has_all = facts.publishes_all
+    missing = [each.name for each in facts.tables if not (has_all or each.is_published or each.member)]
+    if missing:
+        added = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, _list(missing))
+        yield _lacking(subject, f"it does not contain {', '.join(missing)}", added)
+    if found.via_root and not (found.lacks or missing):
         yield Finding(subject, Verdict.OK, "it contains the tables and publishes via the partition root"), []
 
 
@@ -252,8 +215,9 @@ def _findings(connection: Database, plan: ConnectorPlan) -> Iterator[Finding]:
 
     Blocks; psycopg's errors are passed on.
     """
-    yield from (finding for finding, _ in needs(plan, read_facts(connection, plan)))
-    for table in read_tables(connection, plan.tables, plan.publication, plan.user).values():
+    facts = read_facts(connection, plan)
+    yield from (finding for finding, _ in needs(plan, facts))
+    for table in facts.tables:
         # What the publication lacks as a whole is a finding about the publication.
         for fault in faults_of_table(msgspec.structs.replace(table, is_published=True, lacks=())):
             yield Finding(f"table {table.name}", Verdict.PROBLEM, fault.text, fault.hint)
