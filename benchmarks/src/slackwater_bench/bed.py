@@ -119,8 +119,8 @@ class Bed(Product):
         """Process id of everything that runs, servers included."""
         roles = {name: pid for name, program in self.programs.items() if (pid := program.pid) is not None}
         for server in self.stack.servers:
-            if server.identity is not None:
-                roles[server.name] = server.identity.pid
+            if server.is_running:
+                roles[server.name] = server.pid
         return roles
 
 

@@ -67,7 +67,7 @@ class Program:
 
     @property
     def pid(self) -> int | None:
-        return self._process.identity.pid if self._process is not None and self.is_well else None
+        return self._process.pid if self._process is not None and self.is_well else None
 
     def check(self) -> None:
         """Does nothing while it runs.
@@ -87,7 +87,7 @@ class Program:
         if self._process is None:
             raise RunFailedError(self.name, "was not started")
         try:
-            return int(psutil.Process(self._process.identity.pid).wait(seconds) or 0)
+            return int(psutil.Process(self._process.pid).wait(seconds) or 0)
         except psutil.TimeoutExpired:
             raise RunFailedError(self.name, f"did not end within {seconds:g} s") from None
 
@@ -101,7 +101,7 @@ class Program:
         """Sends SIGTERM to the process alone, and returns its exit code, as :meth:`wait` does."""
         if self._process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
-                psutil.Process(self._process.identity.pid).terminate()
+                psutil.Process(self._process.pid).terminate()
         return self.wait(seconds)
 
     def kill(self) -> None:
@@ -122,7 +122,7 @@ class Program:
         with contextlib.suppress(psutil.Error):
             if self.pid is not None:
                 children = psutil.Process(self.pid).children(recursive=True)
-                found += [ManagedProcess(identify(child.pid)) for child in children if is_wanted(child)]
+                found += [identify(child.pid) for child in children if is_wanted(child)]
         return found
 
     def output(self) -> str:

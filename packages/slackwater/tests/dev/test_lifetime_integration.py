@@ -13,7 +13,6 @@ import psycopg
 import pytest
 
 from slackwater.dev import DevStack, DevStackSettings, PostgresServer, RunState, down, status, up
-from slackwater.dev.processes import find_process
 from slackwater.dev.stack import read_state
 from slackwater.protocol import ConfigError, UnavailableError
 
@@ -69,12 +68,12 @@ def test_a_stack_leaves_no_process_behind(
         assert state is not None
         processes = [server.process for server in state.servers if server.process is not None]
         assert len(processes) == 3
-        postmaster = find_process(next(p for p in processes if p.command[0].endswith("/postgres")))
+        postmaster = next(p for p in processes if p.command[0].endswith("/postgres")).find()
         assert postmaster is not None
         backends = postmaster.children(recursive=True)
         assert backends
         parent.send_signal(number)
-    wait_until(lambda: not any(find_process(process) for process in processes))
+    wait_until(lambda: not any(process.is_alive for process in processes))
     wait_until(lambda: not any(backend.is_running() for backend in backends))
 
 

@@ -16,8 +16,6 @@ from slackwater.dev import Lifetime
 from slackwater.dev.processes import (
     Launch,
     ManagedProcess,
-    ProcessIdentity,
-    find_process,
     identify,
     launch,
 )
@@ -36,7 +34,7 @@ def start(tmp_path: Path, wait_until: Callable[..., None]) -> Iterator[Start]:
         process = launch(Launch(argv=("/bin/sh", "-c", script), cwd=tmp_path), log, Lifetime.EMBEDDED)
         started.append(process)
         wait_until(lambda: "ready" in log.read_text())
-        started[-1] = ManagedProcess(identify(process.identity.pid))
+        started[-1] = identify(process.pid)
         return started[-1]
 
     yield start_script
@@ -46,21 +44,20 @@ def start(tmp_path: Path, wait_until: Callable[..., None]) -> Iterator[Start]:
 
 def test_a_process_is_found_by_its_identity(start: Start) -> None:
     process = start("echo ready; exec sleep 600")
-    assert find_process(process.identity) is not None
+    assert process.find() is not None
     assert process.is_alive
 
 
 def test_a_reused_number_is_not_our_process() -> None:
     own = identify(os.getpid())
-    assert find_process(own) is not None
-    assert find_process(replace(own, created_at=own.created_at - timedelta(hours=1))) is None
-    assert find_process(replace(own, command=("/usr/bin/redis-server",))) is None
+    assert own.is_alive
+    assert replace(own, created_at=own.created_at - timedelta(hours=1)).find() is None
+    assert replace(own, command=("/usr/bin/redis-server",)).find() is None
 
 
 def test_no_operation_touches_a_process_of_another_identity(start: Start) -> None:
     foreigner = start("echo ready; exec sleep 600")
-    stale: ProcessIdentity = replace(foreigner.identity, command=("/usr/bin/postgres",))
-    mistaken = ManagedProcess(stale)
+    mistaken = replace(foreigner, command=("/usr/bin/postgres",))
     mistaken.pause()
     mistaken.kill()
     assert mistaken.stop(signal.SIGTERM, SOON) is False
@@ -72,7 +69,7 @@ def test_a_process_that_obeys_ends_in_order(start: Start) -> None:
     process = start("echo ready; exec sleep 600")
     assert process.stop(signal.SIGTERM, SOON) is True
     assert not process.is_alive
-    assert not psutil.pid_exists(process.identity.pid)
+    assert not psutil.pid_exists(process.pid)
 
 
 def test_a_process_that_does_not_obey_is_killed(start: Start) -> None:
@@ -83,7 +80,7 @@ def test_a_process_that_does_not_obey_is_killed(start: Start) -> None:
 
 def test_children_are_killed_too(start: Start, wait_until: Callable[..., None]) -> None:
     process = start("sleep 600 & echo ready; wait")
-    (child,) = psutil.Process(process.identity.pid).children()
+    (child,) = psutil.Process(process.pid).children()
     process.kill()
     wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
@@ -127,12 +124,12 @@ thread = threading.Thread(target=lambda: started.append(launch(order, folder / "
 thread.start()
 thread.join()  # the thread that asked is gone: only the process counts
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored below a shell's "&"
-print(started[0].identity.pid, flush=True)
+print(started[0].pid, flush=True)
 signal.pause()
 """
 
 
-def run_parent(folder: Path, lifetime: str) -> tuple["subprocess.Popen[str]", ProcessIdentity]:
+def run_parent(folder: Path, lifetime: str) -> tuple["subprocess.Popen[str]", ManagedProcess]:
     argv = [sys.executable, "-c", CHILD, str(folder), lifetime]
     parent = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -149,15 +146,15 @@ def test_an_embedded_process_dies_with_its_parent(
     wait_until(lambda: "ready" in log.read_text())
     child = identify(child.pid)
     with parent:
-        assert ManagedProcess(child).is_alive
+        assert child.is_alive
         parent.send_signal(number)
-    wait_until(lambda: find_process(child) is None)
+    wait_until(lambda: not child.is_alive)
 
 
 def test_a_detached_process_outlives_its_parent(tmp_path: Path, wait_until: Callable[..., None]) -> None:
     parent, child = run_parent(tmp_path, "DETACHED")
     wait_until(lambda: "ready" in (tmp_path / "log").read_text())
-    survivor = ManagedProcess(identify(child.pid))
+    survivor = identify(child.pid)
     try:
         with parent:
             parent.kill()

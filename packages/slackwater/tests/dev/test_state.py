@@ -10,13 +10,13 @@ import pytest
 
 from slackwater.dev import RunState, down, status
 from slackwater.dev.kafka import parse_state
-from slackwater.dev.processes import ProcessIdentity, find_process, identify, with_tail
+from slackwater.dev.processes import ManagedProcess, identify, with_tail
 from slackwater.dev.server import ServerStatus
 from slackwater.dev.stack import FILE_NAME, StackStatus, read_state, write_state
 from slackwater.protocol import ConfigError, SlackwaterError, StateError, UnavailableError
 
 
-def state_of(folder: Path, process: ProcessIdentity | None) -> StackStatus:
+def state_of(folder: Path, process: ManagedProcess | None) -> StackStatus:
     record = ServerStatus(
         name="redis",
         address="redis://127.0.0.1:1/0",
@@ -29,7 +29,7 @@ def state_of(folder: Path, process: ProcessIdentity | None) -> StackStatus:
 
 
 def test_a_state_is_read_back_as_written(tmp_path: Path) -> None:
-    process = ProcessIdentity(pid=7, created_at=datetime(2026, 1, 2, 3, 4, 5, 60, UTC), command=("a", "b"))
+    process = ManagedProcess(pid=7, created_at=datetime(2026, 1, 2, 3, 4, 5, 60, UTC), command=("a", "b"))
     for state in (state_of(tmp_path, process), state_of(tmp_path, None)):
         write_state(state)
         assert read_state(tmp_path) == state
@@ -66,7 +66,7 @@ def test_down_leaves_a_foreigner_with_the_number_of_ours_alone(tmp_path: Path) -
     found = down(tmp_path)
     assert found is not None
     assert found.servers[0].state is RunState.STOPPED
-    assert find_process(own) is not None
+    assert own.is_alive
 
 
 @pytest.mark.parametrize(

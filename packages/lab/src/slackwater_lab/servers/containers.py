@@ -29,9 +29,7 @@ from slackwater.dev.processes import (
     InstalledProgram,
     Launch,
     ManagedProcess,
-    ProcessIdentity,
     Version,
-    find_process,
     wrong_setting,
 )
 from slackwater.dev.redis_server import RedisServer
@@ -131,9 +129,12 @@ def why_not_here() -> str | None:
 class ContainerProcess(ManagedProcess):
     """A container as the process of a server: what happens to it happens to all processes in it."""
 
+    _container: "Container"
+
     def __init__(self, container: "Container") -> None:
-        self._container = container
-        super().__init__(_identity(container))
+        object.__setattr__(self, "_container", container)
+        pid, created = _first_process(container)
+        super().__init__(pid=pid, created_at=datetime.fromtimestamp(created, UTC))
 
     @property
     def is_paused(self) -> bool:
@@ -144,7 +145,7 @@ class ContainerProcess(ManagedProcess):
 
     def stop(self, stop_signal: Signals, patience: timedelta) -> bool:
         """Ask its first process to end, then insist; whether it ended by itself. Idempotent."""
-        process = find_process(self.identity)
+        process = self.find()
         if process is None:
             return False
         self.resume()
@@ -159,7 +160,7 @@ class ContainerProcess(ManagedProcess):
 
     def kill(self) -> None:
         """SIGKILL all that runs in it; returns when it is gone; idempotent."""
-        if find_process(self.identity) is not None:
+        if self.is_alive:
             self.resume()  # a frozen container takes no signal
             self._container.kill()
         self._container.wait()
@@ -177,7 +178,7 @@ class ContainerProcess(ManagedProcess):
             self._container.unpause()
 
 
-def _identity(container: "Container") -> ProcessIdentity:
+def _first_process(container: "Container") -> tuple[int, float]:
     """Its first process, as this machine sees it; without arguments, since a shell becomes the program."""
     container.reload()
     pid = int(container.attrs["State"]["Pid"])
@@ -185,7 +186,7 @@ def _identity(container: "Container") -> ProcessIdentity:
         created = psutil.Process(pid).create_time() if pid else 0.0
     except psutil.NoSuchProcess:  # it has ended already
         created = 0.0
-    return ProcessIdentity(pid=pid, created_at=datetime.fromtimestamp(created, UTC), command=())
+    return pid, created
 
 
 class InContainer(Server):

@@ -91,57 +91,39 @@ class Launch:
     """Sent by the kernel when the parent dies (embedded only)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessIdentity:
-    """Tells a process from another one that got the same number later."""
+@dataclass(frozen=True, kw_only=True)
+class ManagedProcess:
+    """A server's process and its children, told from another one that got the same number later.
+
+    Every operation first checks that it still is that process.
+    """
 
     pid: int
     created_at: datetime
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     """Its argument list; empty: unknown, not compared."""
 
-
-def identify(pid: int) -> ProcessIdentity:
-    """The identity of a process that runs now.
-
-    Raises:
-        psutil.NoSuchProcess: it has ended.
-    """
-    process = psutil.Process(pid)
-    created = datetime.fromtimestamp(process.create_time(), UTC)
-    return ProcessIdentity(pid=pid, created_at=created, command=tuple(process.cmdline()))
-
-
-def find_process(identity: ProcessIdentity) -> psutil.Process | None:
-    """The living process with this identity; None when it ended, is a zombie, or its number was reused."""
-    try:
-        process = psutil.Process(identity.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        if abs(process.create_time() - identity.created_at.timestamp()) > _CREATION_TOLERANCE_SECONDS:
-            return None
-        if identity.command and tuple(process.cmdline()) != identity.command:
-            return None
-    except psutil.Error:
+    def find(self) -> psutil.Process | None:
+        """Returns the living process; None when it ended, is a zombie, or its number was reused."""
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            if (
+                process.status() != psutil.STATUS_ZOMBIE
+                and abs(process.create_time() - self.created_at.timestamp()) <= _CREATION_TOLERANCE_SECONDS
+                and self.command in ((), tuple(process.cmdline()))
+            ):
+                return process
         return None
-    return process
-
-
-class ManagedProcess:
-    """A server's process and its children. Every operation first checks that it still is that process."""
-
-    def __init__(self, identity: ProcessIdentity) -> None:
-        self.identity = identity
 
     @property
     def is_alive(self) -> bool:
         """True if it runs (paused counts)."""
-        return find_process(self.identity) is not None
+        return self.find() is not None
 
     @property
     def is_paused(self) -> bool:
         """True if it is stopped by a signal."""
-        process = find_process(self.identity)
+        process = self.find()
         with contextlib.suppress(psutil.NoSuchProcess):
             return process is not None and process.status() == psutil.STATUS_STOPPED
         return False
@@ -151,9 +133,9 @@ class ManagedProcess:
 
         Returns when the whole tree is gone; idempotent.
         """
-        process = find_process(self.identity)
+        process = self.find()
         if process is None:
-            _reap(self.identity.pid)
+            _reap(self.pid)
             return False
         tree = _tree(process)
         _signal_all([process], stop_signal)
@@ -168,10 +150,10 @@ class ManagedProcess:
 
     def kill(self) -> None:
         """SIGKILL to the whole tree, as a crash would; returns when it is gone; idempotent."""
-        process = find_process(self.identity)
+        process = self.find()
         if process is not None:
             _kill_all(_tree(process))
-        _reap(self.identity.pid)
+        _reap(self.pid)
 
     def settled(self) -> "ManagedProcess":
         """The same process by the argument list that it has now, after it became what it was to execute.
@@ -179,20 +161,31 @@ class ManagedProcess:
         Raises:
             psutil.NoSuchProcess: it has ended.
         """
-        return ManagedProcess(identify(self.identity.pid))
+        return identify(self.pid)
 
     def pause(self) -> None:
         """SIGSTOP to the whole tree."""
-        process = find_process(self.identity)
+        process = self.find()
         if process is not None:
             _signal_all([process], signal.SIGSTOP)
             _signal_all(_tree(process)[1:], signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT to the whole tree."""
-        process = find_process(self.identity)
+        process = self.find()
         if process is not None:
             _signal_all(_tree(process), signal.SIGCONT)
+
+
+def identify(pid: int) -> ManagedProcess:
+    """Returns a process that runs now, with its argument list.
+
+    Raises:
+        psutil.NoSuchProcess: it has ended.
+    """
+    process = psutil.Process(pid)
+    created = datetime.fromtimestamp(process.create_time(), UTC)
+    return ManagedProcess(pid=pid, created_at=created, command=tuple(process.cmdline()))
 
 
 def launch(order: Launch, log_path: Path, lifetime: Lifetime) -> ManagedProcess:
@@ -216,8 +209,7 @@ def launch(order: Launch, log_path: Path, lifetime: Lifetime) -> ManagedProcess:
     environment = {**os.environ, **order.environment}
     pid = _forking_thread().run(lambda: _spawn(argv, environment, log_path))
     created = psutil.Process(pid).create_time()
-    identity = ProcessIdentity(pid=pid, created_at=datetime.fromtimestamp(created, UTC), command=())
-    return ManagedProcess(identity)
+    return ManagedProcess(pid=pid, created_at=datetime.fromtimestamp(created, UTC))
 
 
 def unprivileged_account() -> Account | None:

@@ -23,9 +23,7 @@ from slackwater.dev.processes import (
     Launch,
     Lifetime,
     ManagedProcess,
-    ProcessIdentity,
     failed_start,
-    find_process,
     launch,
     not_running,
 )
@@ -133,7 +131,7 @@ class ServerStatus:
     version: str
     log: Path
     ports: Mapping[str, int] = field(default_factory=dict)
-    process: ProcessIdentity | None
+    process: ManagedProcess | None
     """None: stopped in order."""
 
     @property
@@ -141,16 +139,14 @@ class ServerStatus:
         """What its process does now."""
         if self.process is None:
             return RunState.STOPPED
-        process = ManagedProcess(self.process)
-        if not process.is_alive:
+        if not self.process.is_alive:
             return RunState.GONE
-        return RunState.PAUSED if process.is_paused else RunState.RUNNING
+        return RunState.PAUSED if self.process.is_paused else RunState.RUNNING
 
     @property
     def pid(self) -> int | None:
         """The process, if it is alive."""
-        is_alive = self.process is not None and ManagedProcess(self.process).is_alive
-        return self.process.pid if self.process is not None and is_alive else None
+        return self.process.pid if self.process is not None and self.process.is_alive else None
 
 
 class Server(ABC):
@@ -225,17 +221,12 @@ class Server(ABC):
         Raises:
             StateError: it does not run.
         """
-        return self._running("ask the pid of").identity.pid
-
-    @property
-    def identity(self) -> ProcessIdentity | None:
-        """Its process; None when it does not run."""
-        return self._process.identity if self._process is not None and self._process.is_alive else None
+        return self._running("ask the pid of").pid
 
     @property
     def is_running(self) -> bool:
         """True if its process lives (paused counts)."""
-        return self.identity is not None
+        return self._process is not None and self._process.is_alive
 
     @property
     def is_paused(self) -> bool:
@@ -287,10 +278,10 @@ class Server(ABC):
 
     def adopt(self, record: ServerStatus) -> bool:
         """Take over a server that an earlier process started; False when it has ended."""
-        if record.process is None or find_process(record.process) is None:
+        if record.process is None or not record.process.is_alive:
             return False
         self._ports = dict(record.ports)
-        self._process = ManagedProcess(record.process)
+        self._process = record.process
         self._has_started = True
         self.version = record.version
         return True
@@ -303,7 +294,7 @@ class Server(ABC):
             version=self.version,
             log=self.log_path,
             ports=self.ports,
-            process=self._process.identity if self._process is not None else None,
+            process=self._process,
         )
 
     def delete_data(self) -> None:

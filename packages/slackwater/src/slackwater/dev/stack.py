@@ -27,9 +27,7 @@ from slackwater.dev.kafka import ConnectMode, ConnectWorker, KafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
 from slackwater.dev.processes import (
     Lifetime,
-    ManagedProcess,
     failed_start,
-    find_process,
     not_running,
     wrong_setting,
 )
@@ -323,9 +321,7 @@ class DevStack:
         """Make the server objects with the ports of an earlier run; detached: take over what runs."""
         state = read_state(self.settings.folder)
         records = {} if state is None else {record.name: record for record in state.servers}
-        running = tuple(
-            name for name, record in records.items() if record.process and find_process(record.process)
-        )
+        running = tuple(n for n, record in records.items() if record.process and record.process.is_alive)
         if running and self.lifetime is Lifetime.EMBEDDED:
             raise _folder_in_use(self.settings.folder, running)
         ports = {name: record.ports for name, record in records.items()}
@@ -495,7 +491,7 @@ def down(folder: Path) -> StackStatus | None:
     for kind in _STOPPING_ORDER:
         record = records.get(kind.name)
         if record is not None and record.process is not None:
-            ManagedProcess(record.process).stop(kind.stop_signal, kind.stop_patience)
+            record.process.stop(kind.stop_signal, kind.stop_patience)
             records[kind.name] = replace(record, process=None)
     stopped = replace(state, servers=tuple(records.values()))
     write_state(stopped)
