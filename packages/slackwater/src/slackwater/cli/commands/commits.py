@@ -1,7 +1,6 @@
 """``slackwater commits`` and ``transactions``: what the topics of a pipeline hold of its transactions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,24 +50,21 @@ _COMMITS = ("commit", "committed at (UTC)", "xid", "documents", "where")
 
 
 class CommitLog:
-    """The commit records of a pipeline. Not thread-safe.
+    """The commit records of a pipeline. Not thread-safe; Kafka's errors are passed on.
 
     Every commit topic of a pipeline holds the same records: one of them is read.
 
     Raises:
         InputError: nobody of that name has written to this Kafka.
-        UnavailableError: Kafka does not answer.
     """
 
     def __init__(self, reader: TopicReader, pipeline: str) -> None:
         self._reader = reader
-        with explained(f"where are the commits of {pipeline}"):
-            self.topic = _commit_topic(reader, pipeline)
+        self._place = _commit_topic(reader, pipeline), 0
 
     def bounds(self) -> tuple[int, int]:
         """Returns the first offset of the commit topic, and the one behind the last."""
-        with explained(f"where {self.topic} ends"):
-            return self._reader.bounds((self.topic, 0))
+        return self._reader.bounds(self._place)
 
     def record_from(self, start: int, end: int) -> PlacedCommit | None:
         """See :data:`slackwater.protocol.commit_lookup.RecordFrom`."""
@@ -76,25 +72,17 @@ class CommitLog:
 
     def records(self, start: int, end: int | None = None) -> Iterator[PlacedCommit]:
         """Yields the records from an offset on; without an end it waits for new ones for ever."""
-        place = self.topic, 0
-        found = self._reader.follow(place, start) if end is None else self._reader.read({place: (start, end)})
-        with explained(f"reading {self.topic}"):
-            yield from map(_placed, found)
+        place, reader = self._place, self._reader
+        found = reader.follow(place, start) if end is None else reader.read({place: (start, end)})
+        return map(_placed, found)
 
     def last(self, count: int) -> list[PlacedCommit]:
         """Returns the newest records, oldest first."""
-        with explained(f"reading {self.topic}"):
-            return [_placed(message) for message in self._reader.newest((self.topic, 0), count)]
+        return list(map(_placed, self._reader.newest(self._place, count)))
 
 
 def _placed(message: Message) -> PlacedCommit:
     return PlacedCommit(message.offset() or 0, decode_commit_record(message.value() or b""))
-
-
-@contextmanager
-def _commit_log(kafka: KafkaSettings, pipeline: str) -> Iterator[CommitLog]:
-    with TopicReader(kafka.client_config, _SECONDS) as reader:
-        yield CommitLog(reader, pipeline)
 
 
 def _commit_topic(reader: TopicReader, pipeline: str) -> str:
@@ -184,14 +172,15 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
     name = pipeline_name(folder, pipeline)
     kafka = kafka_settings(settings, "where the output is")
     output = Output()
-    with _commit_log(kafka, name) as log:
+    with explained(f"the commits of {name}"), TopicReader(kafka.client_config, _SECONDS) as reader:
+        log = CommitLog(reader, name)
         if place is not None:
             low, end = log.bounds()
             answer = find_document(low, end, log.record_from, *place)
-            _print(output, [_held(answer, f"offset {where}")], answer, as_json)
+            output.report(_answer_json(answer), [_held(answer, f"offset {where}")], as_json=as_json)
         elif asked is not None:
             answer = find_commit(*log.bounds(), log.record_from, asked)
-            _print(output, list(lsn_lines(answer, asked)), answer, as_json)
+            output.report(_answer_json(answer), lsn_lines(answer, asked), as_json=as_json)
         else:
             _show(output, _records(log, begin, last, follow=follow), as_json=as_json, follow=follow)
 
@@ -288,23 +277,17 @@ def _records(
 
 
 def _show(output: Output, found: Iterable[PlacedCommit], *, as_json: bool, follow: bool) -> None:
-    if as_json:
-        for placed in found:
-            click.echo(encode_commit_record(placed.record))
-    elif follow:
-        for placed in found:
-            output.line("  ".join(commit_row(placed)))
+    if as_json or follow:
+        for each in found:
+            click.echo(encode_commit_record(each.record) if as_json else "  ".join(commit_row(each)))
     else:
-        rows = [commit_row(placed) for placed in found]
+        rows = list(map(commit_row, found))
         output.table([_COMMITS, *rows] if rows else [("no commit records",)])
 
 
-def _print(output: Output, lines: list[str], answer: Answer, as_json: bool) -> None:
-    if as_json:
-        record = None if answer.commit is None else msgspec.Raw(encode_commit_record(answer.commit.record))
-        click.echo(msgspec.json.encode({"found": answer.found, "commit": record}))
-        return
-    output.lines(lines)
+def _answer_json(answer: Answer) -> dict[str, object]:
+    record = None if answer.commit is None else msgspec.Raw(encode_commit_record(answer.commit.record))
+    return {"found": answer.found, "commit": record}
 
 
 @dataclass(frozen=True, slots=True)
