@@ -131,6 +131,21 @@ def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) ->
     return loaded.settings
 
 
+class SettingsCommand(click.Command):
+    """A command whose function gets the settings, by this name, and may return an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Starts the command, and calls the function."""
+        ctx.params["settings"] = start_command(ctx)
+        return super().invoke(ctx)
+
+
+class CommandGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = SettingsCommand
+
+
 def required(value: Value | None, path: str, purpose: str, flag: str = "") -> Value:
     """Returns the value of a setting a command cannot do without.
 

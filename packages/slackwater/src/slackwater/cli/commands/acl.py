@@ -9,7 +9,7 @@ import orjson
 
 from slackwater.cli.commands.sidecar import sidecar_settings
 from slackwater.command.boundary import options
-from slackwater.command.invocation import setting, sources_of, start_command
+from slackwater.command.invocation import CommandGroup, setting, sources_of
 from slackwater.command.listening import Role, new_token
 from slackwater.protocol import SourceTopics
 from slackwater.protocol.keys import commit_topic, cut_log_topic, table_name
@@ -54,8 +54,7 @@ _printed = options(
 def _role(rights_of: Callable[..., Sequence[Right]]) -> Callable[..., None]:
     """Makes the function of a command of what returns the rights for its settings and options."""
 
-    def show(ctx: click.Context, /, user: str, form: str, **given: object) -> None:
-        settings = start_command(ctx)
+    def show(settings: Settings, user: str, form: str, **given: object) -> None:
         rights = rights_of(settings, **given)
         if form == "json":
             click.echo(orjson.dumps(rights, option=orjson.OPT_INDENT_2))
@@ -65,13 +64,13 @@ def _role(rights_of: Callable[..., Sequence[Right]]) -> Callable[..., None]:
             for line in acl_commands(user, rights, settings.kafka.bootstrap or _BROKERS):
                 click.echo(line)
 
-    return _printed(update_wrapper(click.pass_context(show), rights_of))
+    return _printed(update_wrapper(show, rights_of))
 
 
 _SOURCE = setting("source", "The connector's topic.prefix.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def acl() -> None:
     """Print the rights in Kafka that a role needs, and no others.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from slackwater.command.invocation import kafka_options, setting, start_command
+from slackwater.command.invocation import SettingsCommand, kafka_options, setting
 from slackwater.command.output import Output
 from slackwater.protocol import SystemClock
 from slackwater.settings.model import Settings
@@ -20,7 +20,7 @@ from slackwater_certify import (
 from slackwater_certify import certify as judge
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("spec", type=click.Path(exists=True, path_type=Path), metavar="SPEC")
 @setting("kafka.bootstrap", "The brokers.")
 @setting("postgres.url", "The source database, for the final state; secret.", "--dsn")
@@ -47,16 +47,15 @@ from slackwater_certify import certify as judge
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write the report here.",
 )
-@click.pass_context
 def certify(
-    ctx: click.Context,
+    settings: Settings,
     spec: Path,
     output_dsn: str | None,
     mode: str,
     follow: float | None,
     json_file: Path | None,
     report_file: Path | None,
-) -> None:
+) -> int:
     """Check every output of a stream processor against the database that it is derived from.
 
     SPEC is a certify.toml or a folder that contains one. Works with the output of any system, with or without
@@ -109,7 +108,7 @@ def certify(
     count as lost. The exit code is 0 if the output is clean, 1 if it is not, and 2 for wrong usage.
     """
     specification, output = load_specification(spec), Output()
-    connections = _connections(start_command(ctx), output_dsn)
+    connections = _connections(settings, output_dsn)
     try:
         records = _watch(specification, connections, follow, output) if follow else None
         certificate = judge(
@@ -121,7 +120,7 @@ def certify(
     output.line(text.rstrip())
     _write(report_file, text)
     _write(json_file, certificate.to_json() + "\n")
-    ctx.exit(0 if certificate.is_clean else 1)
+    return 0 if certificate.is_clean else 1
 
 
 def _connections(settings: Settings, output_dsn: str | None) -> Connections:

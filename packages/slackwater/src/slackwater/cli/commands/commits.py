@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Message
 
 from slackwater.cli.given_pipelines import OF_A_PIPELINE, pipeline_name
 from slackwater.cli.topics import explained
-from slackwater.command.invocation import kafka_settings, lsn_of, setting, start_command
+from slackwater.command.invocation import CommandGroup, SettingsCommand, kafka_settings, lsn_of, setting
 from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, code_of
@@ -42,6 +42,7 @@ from slackwater.protocol.commit_lookup import (
 )
 from slackwater.protocol.keys import HEADER_PIPELINE, commit_topic, progress_topic
 from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.model import Settings
 
 _SECONDS = 30.0
 _SUFFIX = commit_topic("")
@@ -115,7 +116,7 @@ def _topics(reader: TopicReader, pipeline: str) -> Mapping[str, TopicState]:
     raise InputError(f"no pipeline {pipeline!r} has written to this Kafka: {reason}", hint)
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @OF_A_PIPELINE
 @setting("timeline", "Timeline of the given LSNs.  [default: 1]")
 @click.option("--last", type=click.IntRange(min=1), help=f"The newest N records.  [default: {_SHOWN}]")
@@ -129,9 +130,8 @@ def _topics(reader: TopicReader, pipeline: str) -> Mapping[str, TopicState]:
     type=click.Choice([each.value for each in SchemaLanguage]),
     help="Print the schema of the records.",
 )
-@click.pass_context
 def commits(  # noqa: PLR0913 - click hands over each option by its name
-    ctx: click.Context,
+    settings: Settings,
     folder: Path | None,
     pipeline: str | None,
     last: int | None,
@@ -165,7 +165,6 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
         problem = "only one of --where, --lsn, --from and --last can be given"
         raise CommandConfigError(problem, "use --follow with --from or --last")
     place = None if where is None else parse_place(where)
-    settings = start_command(ctx)
     timeline = settings.timeline
     begin = None if from_lsn is None else CommitPosition(timeline, lsn_of(from_lsn, "--from"))
     asked = None if lsn is None else CommitPosition(timeline, lsn_of(lsn, "--lsn"))
@@ -346,7 +345,7 @@ def _writer(record: Message) -> str:
 _TRANSACTIONS = ("partition", "readers blocked at", "held back", "open since", "written by")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def transactions() -> None:
     """Show or abort open Kafka transactions that block the readers of a pipeline.
 
@@ -365,8 +364,7 @@ def transactions() -> None:
 @transactions.command("list")
 @OF_A_PIPELINE
 @json_option("one JSON object per blocked partition")
-@click.pass_context
-def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json: bool) -> None:
+def list_(settings: Settings, folder: Path | None, pipeline: str | None, as_json: bool) -> int:
     """Show the oldest open transaction of each partition of a pipeline's topics.
 
     An active run has an open transaction for the duration of a batch, so look at how long it has been open.
@@ -377,19 +375,18 @@ def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json
       slackwater transactions list pipelines/orders --bootstrap localhost:9092
       slackwater transactions list --pipeline orders --json
     """
-    found = _find(kafka_settings(start_command(ctx), "where the output is"), pipeline_name(folder, pipeline))
+    found = _find(kafka_settings(settings, "where the output is"), pipeline_name(folder, pipeline))
     if as_json:
         for each in found:
             click.echo(orjson.dumps({**asdict(each), "lag": each.lag}))
     else:
         _show_open(found)
-    ctx.exit(1 if found else 0)
+    return 1 if found else 0
 
 
 @transactions.command()
 @OF_A_PIPELINE
-@click.pass_context
-def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None:
+def abort(settings: Settings, folder: Path | None, pipeline: str | None) -> None:
     """Abort the open transaction of a pipeline whose run is gone, and show what is still open.
 
     Takes over the pipeline's transactional id for a moment, as its next run would. This does not harm an
@@ -403,7 +400,7 @@ def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None
     from slackwater.outputs.kafka.answers import SinkProducer
     from slackwater.outputs.kafka.settings import KafkaSinkSettings  # takes a second to import
 
-    kafka = kafka_settings(start_command(ctx), "where the output is")
+    kafka = kafka_settings(settings, "where the output is")
     name = pipeline_name(folder, pipeline)
     _find(kafka, name)
     producer = SinkProducer(KafkaSinkSettings(pipeline=name, outputs=(), kafka=kafka))

@@ -25,12 +25,12 @@ from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.invocation import (
     ANSWERS_WITHIN,
     POSTGRES_URL,
+    CommandGroup,
     Database,
     connected,
     kafka_settings,
     required,
     setting,
-    start_command,
 )
 from slackwater.command.output import Output, show_findings
 from slackwater.control import DelayCause, SourceSigns, faults_of_connector
@@ -258,7 +258,7 @@ _planned = options(
 _CONNECT_URL = setting("connect.url", "http://host:port of Kafka Connect.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def connector() -> None:
     """Print, check or apply the configuration that a source needs in database and Kafka Connect.
 
@@ -279,8 +279,7 @@ def connector() -> None:
 
 @connector.command("print")
 @_planned
-@click.pass_context
-def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
+def print_(settings: Settings, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
     """Print the statements for the database and the configuration for Kafka Connect.
 
     Only reads the catalogue, for the tables of --schema. Passwords are not printed.
@@ -289,7 +288,6 @@ def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...]
     Example:
       slackwater connector print --source inv --table inventory.orders --postgres-url postgresql://admin@db/inventory
     """
-    settings = start_command(ctx)
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
         click.echo("-- In the database, as its owner or a superuser; wal_level has to be logical:\n")
@@ -303,8 +301,7 @@ def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...]
 @_planned
 @_CONNECT_URL
 @setting("kafka.bootstrap", "The brokers that Kafka Connect uses.")
-@click.pass_context
-def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
+def check(settings: Settings, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> int:
     """List what is missing in the database and in the connector.
 
     With --connect-url, the running connector is checked as well, otherwise what [connect.properties] states
@@ -315,7 +312,7 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
     Example:
       slackwater connector check --source inv --schema inventory --connect-url http://connect:8083
     """
-    settings, output = start_command(ctx), Output()
+    output = Output()
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
         findings = [*_findings(connection, plan)]
@@ -325,14 +322,13 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
         findings += property_findings(settings.connect.properties)
     else:
         findings.append(unknown_properties(plan.source))
-    ctx.exit(show_findings(findings, output, "the source can be read"))
+    return show_findings(findings, output, "the source can be read")
 
 
 @connector.command()
 @_planned
 @_CONNECT_URL
-@click.pass_context
-def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
+def apply(settings: Settings, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> int:
     """Create what is missing in the database, and configure the connector in Kafka Connect.
 
     Existing objects are kept: nothing is dropped, and no right is revoked. Prints each change. Without
@@ -343,7 +339,7 @@ def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
     Example:
       slackwater connector apply --source inv --schema inventory --connect-url http://connect:8083
     """
-    settings, output = start_command(ctx), Output()
+    output = Output()
     password = settings.connect.database_password
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
@@ -361,7 +357,7 @@ def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
     if settings.connect.url is not None:
         ConnectRest(settings.connect.url).configure(plan.source, plan.properties(password or ""))
         output.line(f"PUT {settings.connect.url}/connectors/{plan.source}/config")
-    ctx.exit(show_findings(left, output, f"next: slackwater sidecar --source {plan.source}"))
+    return show_findings(left, output, f"next: slackwater sidecar --source {plan.source}")
 
 
 def _connect_findings(url: str, plan: ConnectorPlan, settings: Settings) -> Iterator[Finding]:

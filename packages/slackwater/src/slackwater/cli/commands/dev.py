@@ -13,10 +13,11 @@ from confluent_kafka import Message
 
 from slackwater.cdc.initial_snapshot import ALL_TABLES
 from slackwater.cli.topics import read_to_end
-from slackwater.command.invocation import kafka_settings, search_path_lines, setting, start_command
+from slackwater.command.invocation import CommandGroup, kafka_settings, search_path_lines, setting
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
 from slackwater.settings.loading import DEFAULT_FILE
+from slackwater.settings.model import Settings
 
 if TYPE_CHECKING:  # an extra brings it
     from slackwater.dev import StackStatus
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # an extra brings it
 FIRST_LINE = "# Written by `slackwater dev up`, which overwrites it as long as this line is here."
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def dev() -> None:
     """Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.
 
@@ -59,8 +60,7 @@ _FOLDER = setting("dev.folder", "Data and logs.  [default: .slackwater/dev]", "-
     help="Database, created if missing.  [default: that of the last start, or inventory]",
 )
 @click.option("--no-connect", is_flag=True, help="Start no connector.")
-@click.pass_context
-def up(ctx: click.Context, tables: tuple[str, ...], database: str | None, no_connect: bool) -> None:
+def up(settings: Settings, tables: tuple[str, ...], database: str | None, no_connect: bool) -> None:
     """Start the servers that are not running yet, and leave them running.
 
     Returns when all servers are ready and the connector is running. You can create your tables before or
@@ -72,7 +72,7 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str | None, no_con
     """
     import slackwater.dev as devstack
 
-    settings, output = start_command(ctx), Output()
+    output = Output()
     earlier = devstack.status(settings.dev.folder)
     wanted = devstack.DevStackSettings(
         folder=settings.dev.folder,
@@ -95,8 +95,7 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str | None, no_con
 @dev.command()
 @_FOLDER
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
-@click.pass_context
-def sql(ctx: click.Context, file: TextIO) -> None:
+def sql(settings: Settings, file: TextIO) -> None:
     """Run the SQL statements in FILE, or from standard input, in the stack's database.
 
     Statements that are not between BEGIN and COMMIT are one transaction. Any other client of PostgreSQL does
@@ -110,7 +109,7 @@ def sql(ctx: click.Context, file: TextIO) -> None:
     import slackwater.dev as devstack
     from slackwater.dev.postgres import run_sql
 
-    settings, output = start_command(ctx), Output()
+    output = Output()
     status = devstack.status(settings.dev.folder)
     server = None if status is None else status.server("postgres")
     if server is None or server.pid is None:
@@ -123,26 +122,24 @@ def sql(ctx: click.Context, file: TextIO) -> None:
 
 @dev.command("status")
 @_FOLDER
-@click.pass_context
-def status_(ctx: click.Context) -> None:
+def status_(settings: Settings) -> int:
     """Show the servers and their addresses. The exit code is 1 if any server is not running."""
     import slackwater.dev as devstack
 
-    folder = start_command(ctx).dev.folder
+    folder = settings.dev.folder
     status = devstack.status(folder)
     hint = "; start one with `slackwater dev up`"
     Output().table(_rows(status) if status else [(f"no stack has been started in {folder}{hint}",)])
-    ctx.exit(0 if status is not None and status.is_running else 1)
+    return 0 if status is not None and status.is_running else 1
 
 
 @dev.command()
 @_FOLDER
-@click.pass_context
-def down(ctx: click.Context) -> None:
+def down(settings: Settings) -> None:
     """Stop all servers of the folder, and keep data, logs and ports for the next `up`."""
     import slackwater.dev as devstack
 
-    folder = start_command(ctx).dev.folder
+    folder = settings.dev.folder
     status = devstack.down(folder)
     Output().table(_rows(status) if status else [(f"no stack has been started in {folder}",)])
 
@@ -151,15 +148,14 @@ def down(ctx: click.Context) -> None:
 @click.argument("topic")
 @setting("kafka.bootstrap", "The brokers.")
 @click.option("--last", type=click.IntRange(min=1), help="Only the last N records.  [default: all]")
-@click.pass_context
-def read(ctx: click.Context, topic: str, last: int | None) -> None:
+def read(settings: Settings, topic: str, last: int | None) -> None:
     """Print the current records of a topic as a read_committed consumer sees them, one JSON line each.
 
     \b
     Example:
       slackwater dev read orders_with_lines --bootstrap localhost:9092 --last 5
     """
-    settings, output = start_command(ctx), Output()
+    output = Output()
     kafka = kafka_settings(settings, "where to read from")
     messages = read_to_end(kafka, [topic])
     for message in messages if last is None else deque(messages, last):

@@ -8,14 +8,14 @@ import orjson
 
 from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.cli.pipelines import read_topology
-from slackwater.command.invocation import setting, start_command
+from slackwater.command.invocation import SettingsCommand, setting
 from slackwater.command.output import Output, json_option
 from slackwater.control import EqualStages, Sharing, find_equal_stages
 from slackwater.settings.errors import CommandConfigError
-from slackwater.settings.model import RunSection
+from slackwater.settings.model import RunSection, Settings
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("pipeline", metavar="[DIR]", required=False)
 @click.option("--sql", "with_sql", is_flag=True, help="Also show the statements that the stages evaluate.")
 @setting("run.checkpoint", "Also show what the stages keep in this checkpoint.")
@@ -25,9 +25,8 @@ from slackwater.settings.model import RunSection
 @setting("kafka.bootstrap", "For --sharing: the brokers of the pipelines.")
 @click.option("--source", metavar="NAME", help="For --sharing: only this source and what is derived from it.")
 @json_option("one JSON object, including the statements")
-@click.pass_context
 def explain(
-    ctx: click.Context, pipeline: str | None, with_sql: bool, sharing: bool, source: str | None, as_json: bool
+    settings: Settings, pipeline: str | None, with_sql: bool, sharing: bool, source: str | None, as_json: bool
 ) -> None:
     """Show the stages in which the pipeline in DIR computes its views, and explain them.
 
@@ -53,7 +52,7 @@ def explain(
         raise click.UsageError("specify the folder of a pipeline, or --sharing")
     output = Output()
     if pipeline is None:
-        found = find_equal_stages(read_topology(start_command(ctx), source))
+        found = find_equal_stages(read_topology(settings, source))
         output.report(found, sharing_lines(found), as_json=as_json)
         return
     from slackwater.pipeline import load_pipeline
@@ -62,7 +61,7 @@ def explain(
 
     if source is not None:
         raise click.UsageError("--source can only be used with --sharing")
-    run, folder = start_command(ctx).run, pipeline_folder(pipeline)
+    run, folder = settings.run, pipeline_folder(pipeline)
     definition = load_pipeline(folder)
     sizes = None if run.checkpoint is None else _state_bytes(run, definition.revision, folder)
     explanation = explained(definition, with_sql=with_sql or as_json, state_bytes=sizes)

@@ -9,15 +9,16 @@ import orjson
 from slackwater.command.boundary import options
 from slackwater.command.invocation import (
     POSTGRES_URL,
+    CommandGroup,
     Database,
     connected,
     kafka_settings,
     setting,
-    start_command,
 )
 from slackwater.command.output import Output, ago, json_option
 from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock, epoch_ms
 from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.model import Settings
 from slackwater_messaging import (
     AuditReport,
     AuditWindow,
@@ -33,7 +34,7 @@ _SHOWN = 20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def messaging() -> None:
     """Check that the messages of a service are in their topics.
 
@@ -95,9 +96,8 @@ class _Moment(click.ParamType[datetime | timedelta]):
     help="Messages that arrive this long after their commit are late.",
 )
 @json_option("one JSON object with all ids")
-@click.pass_context
 def audit(  # noqa: PLR0913 - click hands over each option by its name
-    ctx: click.Context,
+    settings: Settings,
     query: str,
     topics: tuple[str, ...],
     place: str,
@@ -105,7 +105,7 @@ def audit(  # noqa: PLR0913 - click hands over each option by its name
     until: datetime | timedelta,
     late_after: float,
     as_json: bool,
-) -> None:
+) -> int:
     """Compare what a database has committed with what its topics contain, over a window of time.
 
     Reports messages that were lost, repeated, published without their data (ghosts), or late. Changes
@@ -125,7 +125,6 @@ def audit(  # noqa: PLR0913 - click hands over each option by its name
       slackwater messaging audit --since 2026-11-25T00:00Z --until 2026-11-26T00:00Z --topic orders \\
           --id value:order.id --json --query "$(cat committed-orders.sql)"
     """
-    settings = start_command(ctx)
     now = SystemClock().now()
     window = AuditWindow(
         start=_moment(since, now), end=_moment(until, now), late_after=timedelta(seconds=late_after)
@@ -161,7 +160,7 @@ def audit(  # noqa: PLR0913 - click hands over each option by its name
         )
     else:
         _show(output, report, window)
-    ctx.exit(0 if report.is_clean else 1)
+    return 0 if report.is_clean else 1
 
 
 def _moment(given: datetime | timedelta, now: datetime) -> datetime:
@@ -198,7 +197,7 @@ _FOREIGN = "not from a sender: its owner has to decide"
 _COMMITTED, _NOT_COMMITTED = "has committed it", "has not committed it"
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def indoubt() -> None:
     """Show and resolve prepared transactions that message senders have left in a database.
 
@@ -222,8 +221,7 @@ _of_both = options(setting("kafka.bootstrap", "The brokers of the messages."), P
 @indoubt.command("list")
 @_of_both
 @json_option("one object per prepared transaction")
-@click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(settings: Settings, as_json: bool) -> int:
     """Show all prepared transactions of the server, and what Kafka knows about those of senders.
 
     An active sender has a prepared transaction only for some milliseconds, so look at the age. Without
@@ -235,7 +233,6 @@ def list_(ctx: click.Context, as_json: bool) -> None:
       slackwater indoubt list --postgres-url postgresql://app@localhost/shop --bootstrap localhost:9092
       slackwater indoubt list --json
     """
-    settings = start_command(ctx)
     kafka = kafka_settings(settings, "of the messages") if settings.kafka.bootstrap else None
     with connected(settings, "whose transactions to show", "listing", autocommit=True) as database:
         found = find_prepared(database)
@@ -245,7 +242,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
             click.echo(orjson.dumps(_prepared_object(each, told[each.gid])))
     else:
         _show_prepared(found, told)
-    ctx.exit(1 if found else 0)
+    return 1 if found else 0
 
 
 @indoubt.command("resolve")
@@ -254,8 +251,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 @click.option(
     "--all", "is_all", is_flag=True, help="All senders with prepared transactions in this database."
 )
-@click.pass_context
-def resolve_(ctx: click.Context, senders: tuple[str, ...], is_all: bool) -> None:
+def resolve_(settings: Settings, senders: tuple[str, ...], is_all: bool) -> None:
     """Commit or roll back the prepared transactions of senders, according to the outcome in Kafka.
 
     Takes over the sender's name in Kafka for a moment, as its next start would. This does not harm a service
@@ -269,7 +265,6 @@ def resolve_(ctx: click.Context, senders: tuple[str, ...], is_all: bool) -> None
     """
     if bool(senders) == is_all:
         raise CommandConfigError("no sender was specified", "use --sender NAME or --all")
-    settings = start_command(ctx)
     kafka = kafka_settings(settings, "of the messages")
     with connected(settings, "whose transactions to decide", "deciding", autocommit=True) as database:
         for sender in senders or _senders(database):

@@ -20,10 +20,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from slackwater.cli.given_pipelines import ENTRY_POINTS, NAMESPACE, installed_distribution, pipeline_folder
-from slackwater.command.invocation import search_path_lines, setting, start_command
+from slackwater.command.invocation import SettingsCommand, search_path_lines, setting
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
 from slackwater.settings.errors import installing
+from slackwater.settings.model import Settings
 
 ENVIRONMENT = "environment"
 """The folder in which executors find what is packed."""
@@ -271,12 +272,11 @@ def _add(archive: tarfile.TarFile, file: _File) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--name", metavar="NAME", help="Name of the pipeline.  [default: name of the folder]")
 @setting("source", "The connector's topic.prefix.  [default: inv]")
-@click.pass_context
-def new(ctx: click.Context, folder: Path, name: str | None) -> None:
+def new(settings: Settings, folder: Path, name: str | None) -> None:
     """Create a working pipeline in DIR, with a view, its tests and the files of a Python package.
 
     Replace the example with your own tables in schema.sql (`slackwater schema pull` generates them) and your
@@ -292,7 +292,7 @@ def new(ctx: click.Context, folder: Path, name: str | None) -> None:
 
     For details see docs/packages.md.
     """
-    settings, output = start_command(ctx), Output()
+    output = Output()
     if folder.is_dir() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty", "choose a folder that does not exist yet")
     name, source = name or folder.resolve().name, settings.source or "inv"

@@ -20,7 +20,7 @@ from slackwater.cli.given_pipelines import tables_url
 from slackwater.cli.pipelines import OF_ONE_SOURCE, open_pipeline_log, read_topology, remarks_on
 from slackwater.cli.revisions import readers_of
 from slackwater.client import open_leases
-from slackwater.command.invocation import YES, kafka_settings, setting, start_command
+from slackwater.command.invocation import YES, CommandGroup, kafka_settings, setting
 from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.control import KnownRun, PipelineNode, Topology, is_over, known_runs, make_topology
 from slackwater.cuts import PipelineLog
@@ -371,7 +371,7 @@ _BROKERS = setting("kafka.bootstrap", "The brokers of the pipelines.")
 _CHECKPOINT = setting("run.checkpoint", "Location of its state, if it is not the registered one.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """List pipelines, reset a pipeline to start over, or delete it.
 
@@ -389,8 +389,7 @@ def pipeline() -> None:
 @_BROKERS
 @OF_ONE_SOURCE
 @json_option("one JSON array")
-@click.pass_context
-def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> None:
+def list_pipelines(settings: Settings, source: str | None, as_json: bool) -> None:
     """List all registered pipelines, including those that are not running.
 
     `slackwater topology --help` explains the states. The JSON output is that of /api/v1/pipelines of the
@@ -401,7 +400,7 @@ def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> Non
       slackwater pipeline list --bootstrap localhost:9092
       slackwater pipeline list --json | jq -r '.[] | select(.state != "running") | [.name, .owner] | @tsv'
     """
-    topology = read_topology(start_command(ctx), source)
+    topology = read_topology(settings, source)
     found, now_ms = topology.pipelines, topology.made_ms
     nothing = ["no pipeline has registered yet; `slackwater run` registers its pipeline"]
     Output().report(found, aligned(pipeline_rows(found, now_ms)) if found else nothing, as_json=as_json)
@@ -426,8 +425,7 @@ def pipeline_rows(pipelines: Sequence[PipelineNode], now_ms: int) -> list[Sequen
 @_CHECKPOINT
 @click.argument("name", metavar="NAME")
 @YES
-@click.pass_context
-def reset(ctx: click.Context, name: str, yes: bool) -> None:
+def reset(settings: Settings, name: str, yes: bool) -> None:
     """Reset a pipeline to start over: remove its state, its outputs, commit records and progress.
 
     NAME includes the revision, as in orders.v2. The next `slackwater run` creates the topics and tables
@@ -447,7 +445,6 @@ def reset(ctx: click.Context, name: str, yes: bool) -> None:
       slackwater pipeline reset orders --bootstrap localhost:9092
       slackwater pipeline reset orders --checkpoint s3://bucket/orders --yes
     """
-    settings = start_command(ctx)
     with open_pipeline_log(settings) as log:
         remove_pipeline(settings, log, name, Output(), done="starts over", yes=yes)
 
@@ -458,8 +455,7 @@ def reset(ctx: click.Context, name: str, yes: bool) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--outputs", is_flag=True, help="Also remove its topics and tables, progress and state.")
 @YES
-@click.pass_context
-def delete(ctx: click.Context, name: str, outputs: bool, yes: bool) -> None:
+def delete(settings: Settings, name: str, outputs: bool, yes: bool) -> None:
     """Remove a pipeline that will never run again from the topology, and free its name.
 
     NAME includes the revision, as in orders.v2. Without --outputs, neither the checkpoint nor the outputs are
@@ -472,7 +468,7 @@ def delete(ctx: click.Context, name: str, outputs: bool, yes: bool) -> None:
       slackwater pipeline delete orders --bootstrap localhost:9092
       slackwater pipeline delete orders.v2 --outputs --yes
     """
-    settings, output = start_command(ctx), Output()
+    output = Output()
     with open_pipeline_log(settings) as log:
         if outputs:
             remove_pipeline(settings, log, name, output, done="deleted", yes=yes)

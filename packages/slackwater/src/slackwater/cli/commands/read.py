@@ -35,7 +35,14 @@ from slackwater.client import (
     take_lease,
     wait_visible,
 )
-from slackwater.command.invocation import kafka_settings, lsn_of, setting, start_command, timeout_option
+from slackwater.command.invocation import (
+    CommandGroup,
+    SettingsCommand,
+    kafka_settings,
+    lsn_of,
+    setting,
+    timeout_option,
+)
 from slackwater.command.output import Output, aligned, json_option, utc
 from slackwater.control import LeaseStanding, LeaseState, lease_standings
 from slackwater.protocol import CommitPosition, InputError, Lease, SystemClock, commit_id, epoch_ms
@@ -43,7 +50,7 @@ from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @pipelines_to_read
 @click.option("--views", metavar="NAME,…", help="Views, or output topics or tables.  [default: all]")
 @click.option("--lsn", metavar="LSN", help="Read as of this commit: 0/153D218, or a decimal number.")
@@ -84,9 +91,8 @@ from slackwater.settings.model import Settings
 )
 @timeout_option(30, "Seconds to look for a commit that all pipelines show.")
 @json_option("one JSON object with the unmodified documents")
-@click.pass_context
 def read(  # noqa: PLR0913 - click hands over each option by its name
-    ctx: click.Context,
+    settings: Settings,
     folders: tuple[Path, ...],
     names: tuple[str, ...],
     kind: str,
@@ -136,7 +142,6 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     for lakes (see `slackwater config`). docs/reading.md describes what the levels promise.
     """
     _check_options(lsn, lease_id, latest=latest, level=ReadLevel(level))
-    settings = start_command(ctx)
     at = None if lsn is None else CommitPosition(settings.timeline, lsn_of(lsn, "--lsn"))
     key = parse_key(keys)
     pipelines = named_pipelines(folders, names, kind)
@@ -278,14 +283,13 @@ def document_lines(documents: Sequence[bytes]) -> list[str]:
     ]
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @pipelines_to_read
 @click.option("--lsn", metavar="LSN", required=True, help="The commit: 0/153D218, or a decimal number.")
 @timeout_option(30, "Seconds to wait; 0 checks once.")
 @json_option("one JSON object")
-@click.pass_context
 def wait(
-    ctx: click.Context,
+    settings: Settings,
     folders: tuple[Path, ...],
     names: tuple[str, ...],
     kind: str,
@@ -316,7 +320,6 @@ def wait(
     The locations of outputs are postgres.output_url for PostgreSQL, and delta.location and iceberg.catalog
     for lakes (see `slackwater config`). For details see docs/consumers.md.
     """
-    settings = start_command(ctx)
     at = CommitPosition(settings.timeline, lsn_of(lsn, "--lsn"))
     pipelines = named_pipelines(folders, names, kind)
     with open_outputs(settings, pipelines) as outputs:
@@ -364,7 +367,7 @@ def answer_rows(at: CommitPosition, shown: Shown, *, is_visible: bool) -> list[t
 _BROKERS = setting("kafka.bootstrap", "The brokers of the pipelines.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def lease() -> None:
     """Show, renew and end leases, which keep views readable at one commit.
 
@@ -387,8 +390,7 @@ def lease() -> None:
 @lease.command("list")
 @_BROKERS
 @json_option("one JSON array")
-@click.pass_context
-def list_leases(ctx: click.Context, as_json: bool) -> None:
+def list_leases(settings: Settings, as_json: bool) -> None:
     """List the active leases in the order in which they expire.
 
     \b
@@ -401,7 +403,7 @@ def list_leases(ctx: click.Context, as_json: bool) -> None:
       slackwater lease list --bootstrap localhost:9092
       slackwater lease list --json | jq -r '.[] | [.lease.id, .lease.holder] | @tsv'
     """
-    kafka = kafka_settings(start_command(ctx), "where leases are kept")
+    kafka = kafka_settings(settings, "where leases are kept")
     now_ms = epoch_ms(SystemClock().now())
     with open_leases(kafka) as log:
         known = [each for each in lease_standings(log.read(), now_ms) if each.state is not LeaseState.OVER]
@@ -419,8 +421,7 @@ def list_leases(ctx: click.Context, as_json: bool) -> None:
     help="Seconds from now until the lease expires.",
     metavar="SECONDS",
 )
-@click.pass_context
-def renew(ctx: click.Context, lease_id: str, seconds: float) -> None:
+def renew(settings: Settings, lease_id: str, seconds: float) -> None:
     """Change the time at which a lease expires.
 
     Waits until its pipelines have agreed. If one of them does not agree, the lease is unchanged.
@@ -429,7 +430,7 @@ def renew(ctx: click.Context, lease_id: str, seconds: float) -> None:
     Example:
       slackwater lease renew 4f0c2a91d3e7 --for 3600
     """
-    kafka = kafka_settings(start_command(ctx), "where leases are kept")
+    kafka = kafka_settings(settings, "where leases are kept")
     with open_leases(kafka) as log:
         found = renew_lease(log, lease_id, duration=timedelta(seconds=seconds))
     Output().line(f"lease {found.id} ends at {utc(found.expires_ms)}")
@@ -438,15 +439,14 @@ def renew(ctx: click.Context, lease_id: str, seconds: float) -> None:
 @lease.command()
 @_BROKERS
 @click.argument("lease_id", metavar="ID")
-@click.pass_context
-def end(ctx: click.Context, lease_id: str) -> None:
+def end(settings: Settings, lease_id: str) -> None:
     """End a lease now, even if it is somebody else's: its readers find that the state is no longer kept.
 
     \b
     Example:
       slackwater lease end 4f0c2a91d3e7
     """
-    kafka = kafka_settings(start_command(ctx), "where leases are kept")
+    kafka = kafka_settings(settings, "where leases are kept")
     with open_leases(kafka) as log:
         if not end_lease(log, lease_id):
             hint = "`slackwater lease list` shows the active leases"

@@ -24,7 +24,7 @@ from slackwater.cli.revisions import (
     switch_readers,
 )
 from slackwater.client import ComparedView, DocumentComparison, OfOneSource, PipelineOutput, compare_views
-from slackwater.command.invocation import setting, start_command, timeout_option
+from slackwater.command.invocation import CommandGroup, setting, timeout_option
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import PipelineState, Progress, Topology
 from slackwater.protocol import CommitPosition, InputError, SystemClock, commit_id, epoch_ms
@@ -54,7 +54,7 @@ _KEYS = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def revise() -> None:
     """Compare two revisions of a pipeline, and switch readers from one to the other.
 
@@ -83,9 +83,8 @@ def revise() -> None:
 @_KEYS
 @timeout_option(30, "Seconds to look for a commit that both show.")
 @json_option("one JSON object")
-@click.pass_context
 def compare(
-    ctx: click.Context,
+    settings: Settings,
     pipeline: str,
     revisions: str | None,
     views: str | None,
@@ -115,7 +114,6 @@ def compare(
     for lakes (see `slackwater config`).
     """
     numbers, columns = parse_revisions(revisions), parse_keys(keys)
-    settings = start_command(ctx)
     pair = read_registered(settings).pair(pipeline, numbers)
     wanted = _wanted(pair, views.split(",") if views else [*pair.views], columns)
     output, limit = Output(), timedelta(seconds=timeout)
@@ -134,9 +132,8 @@ def compare(
 @click.option("--schema", help="For tables in PostgreSQL: schema of the readers' views; created if missing.")
 @click.option("--accept-earlier", is_flag=True, help="Switch even to a revision that is behind.")
 @timeout_option(30, "Seconds to wait for the revision to catch up, and for readers within a transaction.")
-@click.pass_context
 def switch(
-    ctx: click.Context,
+    settings: Settings,
     pipelines: tuple[str, ...],
     revision: int,
     schema: str | None,
@@ -177,7 +174,7 @@ def switch(
     on slackwater.ledger_tables, and SELECT and UPDATE on slackwater.ledger. The Kafka user needs Create,
     Write and Read on the topic NAME.slackwater.readers, and Write on the transactional id of that name.
     """
-    settings, limit, output = start_command(ctx), timedelta(seconds=timeout), Output()
+    settings, limit, output = settings, timedelta(seconds=timeout), Output()
     registered = read_registered(settings)
     wanted = [registered.revision(name, revision) for name in pipelines]
     for each in wanted:
@@ -197,8 +194,7 @@ def switch(
 @_BROKERS
 @click.argument("pipeline", metavar="NAME")
 @json_option("one JSON object")
-@click.pass_context
-def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
+def status(settings: Settings, pipeline: str, as_json: bool) -> None:
     """Show the revisions of a pipeline: which ones run, how far behind they are, and which one is read.
 
     The time to catch up is estimated from the latest reports of the run, so it takes a few seconds to appear.
@@ -208,7 +204,6 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
       slackwater revise status shop --bootstrap localhost:9092
       slackwater revise status shop --json
     """
-    settings = start_command(ctx)
     earlier = now = read_topology(settings)
     read = readers_of(settings, now, pipeline)
     if any(node.base_name == pipeline and node.behind_ms for node in now.pipelines):
@@ -233,8 +228,7 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
     help="Refuse if its last run was seen less than this many seconds ago.",
 )
 @click.option("--yes", is_flag=True, help="Remove it; otherwise only show what would be removed.")
-@click.pass_context
-def retire(ctx: click.Context, pipeline: str, number: int, keep_for: float, yes: bool) -> None:
+def retire(settings: Settings, pipeline: str, number: int, keep_for: float, yes: bool) -> None:
     """Remove a revision that is no longer read: its topics or tables, and its entry in the topology.
 
     NAME is the name without the revision. The command is refused while the revision runs, while readers are
@@ -251,7 +245,6 @@ def retire(ctx: click.Context, pipeline: str, number: int, keep_for: float, yes:
       slackwater revise retire shop --revision 1
       slackwater revise retire shop --revision 1 --keep-for 3600 --yes
     """
-    settings = start_command(ctx)
     now_ms = epoch_ms(SystemClock().now())
     with open_pipeline_log(settings) as log:
         revisions = Registered(log.read(), now_ms).revisions(pipeline)
@@ -289,9 +282,8 @@ def _seconds(milliseconds: int | None) -> str:
 @_KEYS
 @click.option("--yes", is_flag=True, help="Switch without asking even if documents differ.")
 @timeout_option(60, "Seconds to look for a commit that both show, and to wait for the switch.")
-@click.pass_context
 def rollout(
-    ctx: click.Context,
+    settings: Settings,
     pipeline: str,
     revision: int,
     schema: str | None,
@@ -318,7 +310,7 @@ def rollout(
       0  readers read the revision      1  documents differ and were not accepted, or failed
       2  wrong usage or settings      3  the revision is behind, and readers were not switched
     """
-    columns, settings, output = parse_keys(keys), start_command(ctx), Output()
+    columns, settings, output = parse_keys(keys), settings, Output()
     follow_catch_up(lambda: read_topology(settings), pipeline, revision, output, time.sleep)
     registered = read_registered(settings)
     older = max((n for n in registered.revisions(pipeline) if n < revision), default=None)
@@ -338,9 +330,8 @@ def rollout(
             raise InputError(f"documents of {pair.new.pipeline} differ; readers were not switched", hint)
         click.confirm(f"documents differ; switch readers to {pair.new.pipeline} anyway?", abort=True)
     options = [f"--schema {schema}"] if schema else []
-    ctx.invoke(
-        switch, pipelines=(pipeline,), revision=revision, schema=schema, accept_earlier=False, timeout=timeout
-    )
+    given = {"revision": revision, "schema": schema, "accept_earlier": False, "timeout": timeout}
+    click.get_current_context().invoke(switch, settings=settings, pipelines=(pipeline,), **given)
     back = " ".join(["slackwater revise switch", pipeline, f"--to {older}", *options])
     output.line(f"to switch back, keep {pair.old.pipeline} running and use: {back}")
 

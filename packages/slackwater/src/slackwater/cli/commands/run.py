@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.command.connect_rest import ConnectRest
-from slackwater.command.invocation import required, servers, setting, start_command
+from slackwater.command.invocation import SettingsCommand, required, servers, setting
 from slackwater.command.listening import HttpSettings, http_settings, serving
 from slackwater.command.output import Output, show_findings
 from slackwater.observe.stopping import stop_on_signals
@@ -35,7 +35,7 @@ SHOWN_SECONDS = 0.001
 """A part of a batch that took less is not in its line."""
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("pipeline", metavar="DIR")
 @setting("kafka.bootstrap", "The brokers of source and output.")
 @setting("redis.url", "redis://host:port, where the sidecar publishes.")
@@ -73,8 +73,7 @@ SHOWN_SECONDS = 0.001
     "topics from the beginning.",
 )
 @click.option("--dry-run", is_flag=True, help="Check whether the pipeline can run, without writing anything.")
-@click.pass_context
-def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: bool) -> None:
+def run(settings: Settings, pipeline: str, copy_state_of: str | None, dry_run: bool) -> int:
     """Run the pipeline in DIR and publish its views to Kafka, PostgreSQL or a lake, exactly once.
 
     \b
@@ -105,21 +104,19 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
     """
     from slackwater.pipeline import RunMonitor, batch_spans, read_labels, run_folder
 
-    given = start_command(ctx)
-    settings, output = _run_settings(given), Output()
+    own, output = _run_settings(settings), Output()
     folder = pipeline_folder(pipeline)
     if copy_state_of is not None:
-        settings = replace(settings, copy_state_of=pipeline_folder(copy_state_of))
+        own = replace(own, copy_state_of=pipeline_folder(copy_state_of))
     if dry_run:
-        ctx.exit(_examine(folder, settings, output))
+        return _examine(folder, own, output)
     labels = read_labels(folder)
     set_log_fields(pipeline=labels.full_name, source=labels.source)
-    monitor = RunMonitor(labels.full_name, labels.source)
-
+    monitor, run = RunMonitor(labels.full_name, labels.source), settings.run
     with (
         stop_on_signals(f"the run of {folder}") as stop,
-        answering(http_settings("run.http", given.run.http, given.http), monitor, given.run.silent_after),
-        sending_telemetry(given.telemetry, "run") as telemetry,
+        answering(http_settings("run.http", run.http, settings.http), monitor, run.silent_after),
+        sending_telemetry(settings.telemetry, "run") as telemetry,
     ):
         if telemetry is not None:
             telemetry.send_metrics(run_registry(monitor))
@@ -136,10 +133,10 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
             output.progress(step)
 
         try:
-            run_folder(folder, settings, tell, stop=stop.event, on_step=announce, on_turn=monitor.record_turn)
+            run_folder(folder, own, tell, stop=stop.event, on_step=announce, on_turn=monitor.record_turn)
         finally:
             output.end_progress()
-    ctx.exit(stop.exit_code)
+    return stop.exit_code
 
 
 def _examine(folder: Path, settings: "RunSettings", output: Output) -> int:
@@ -276,9 +273,8 @@ class _Counting(logging.Handler):
         self._monitor.count_log_record(record)
 
 
-@click.command("archive-classes")
-@click.pass_context
-def archive_classes(ctx: click.Context) -> None:
+@click.command("archive-classes", cls=SettingsCommand)
+def archive_classes(settings: Settings) -> None:
     """Halve the CPU time that pipelines on this machine need to start.
 
     Starts Spark once and stores the classes that Java loaded (180 MB) in slackwater/spark in the user's cache
@@ -292,7 +288,6 @@ def archive_classes(ctx: click.Context) -> None:
     """
     from slackwater.pipeline import default_class_archives, make_class_archive
 
-    start_command(ctx)
     archives = default_class_archives(os.environ)
     if archives is None:
         problem = "this account has no home folder, and neither SLACKWATER_CACHE nor XDG_CACHE_HOME is set"

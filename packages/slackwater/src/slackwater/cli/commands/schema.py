@@ -10,7 +10,7 @@ import click
 from slackwater.cdc.captured import CapturedFinding, faults_of_table, key_faults
 from slackwater.cdc.catalogue import CatalogueReader, find_publication, read_tables, shared_topic_findings
 from slackwater.cli.given_pipelines import pipeline_folder
-from slackwater.command.invocation import POSTGRES_URL, Database, connected, start_command
+from slackwater.command.invocation import POSTGRES_URL, CommandGroup, Database, connected
 from slackwater.command.output import Output, aligned
 from slackwater.protocol import InputError, SourceTopics
 from slackwater.protocol.keys import table_name
@@ -36,7 +36,7 @@ _OUTPUT_FILE = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def schema() -> None:
     """Generate the table declarations of a pipeline, or compare them with the database.
 
@@ -59,9 +59,8 @@ def schema() -> None:
 )
 @click.option("--all", "is_all", is_flag=True, help="All tables of the database.")
 @_OUTPUT_FILE
-@click.pass_context
 def pull(
-    ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], is_all: bool, output: Path | None
+    settings: Settings, tables: tuple[str, ...], schemas: tuple[str, ...], is_all: bool, output: Path | None
 ) -> None:
     """Generate CREATE TABLE statements from the catalogue of a database.
 
@@ -80,7 +79,6 @@ def pull(
     """
     if not (tables or schemas or is_all):
         raise click.UsageError("specify the tables with --table SCHEMA.TABLE, --schema NAME or --all")
-    settings = start_command(ctx)
     with _database(settings) as connection:
         found = find_tables(connection, None if is_all else schemas) if is_all or schemas else ()
         named = (table_name(name) if "." in name else name for name in tables)
@@ -100,8 +98,7 @@ def pull(
 @schema.command()
 @click.argument("pipeline", metavar="DIR")
 @_OUTPUT_FILE
-@click.pass_context
-def outputs(ctx: click.Context, pipeline: str, output: Path | None) -> None:
+def outputs(settings: Settings, pipeline: str, output: Path | None) -> None:
     """Generate CREATE TABLE statements for the outputs of the pipeline in DIR, for pipelines that read them.
 
     For its readers, an output with format = "debezium" is a table. Readers put the result into their
@@ -115,7 +112,6 @@ def outputs(ctx: click.Context, pipeline: str, output: Path | None) -> None:
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.sinks import output_tables
 
-    start_command(ctx)
     folder = pipeline_folder(pipeline)
     tables = output_tables(load_pipeline(folder))
     if not tables:
@@ -136,8 +132,7 @@ def _write(text: str, tables: int, output: Path | None) -> None:
 @schema.command()
 @click.argument("pipeline", metavar="DIR")
 @POSTGRES_URL
-@click.pass_context
-def check(ctx: click.Context, pipeline: str) -> None:
+def check(settings: Settings, pipeline: str) -> int:
     """Compare the tables that the pipeline in DIR declares with those of the database.
 
     Only reads the catalogue. Shows the differences and the views that they affect. Columns that no view uses
@@ -154,7 +149,7 @@ def check(ctx: click.Context, pipeline: str) -> None:
     # Spark's libraries take a second to import; the help text does not need them
     from slackwater.pipeline import load_pipeline, read_sql
 
-    settings, output, folder = start_command(ctx), Output(), pipeline_folder(pipeline)
+    settings, output, folder = settings, Output(), pipeline_folder(pipeline)
     definition = load_pipeline(folder)
     with _database(settings) as connection:
         database = pulled_catalog(connection, definition.tables)
@@ -173,7 +168,7 @@ def check(ctx: click.Context, pipeline: str) -> None:
     keyed = [table.name for table in there if not list(key_faults(table, keys[table.name]))]
     found = [*differences(plan, sql.catalog, database, apart, keyed), *uncaptured(plan, faults, apart)]
     output.lines(difference_lines(definition.name, definition.revision, found))
-    ctx.exit(1 if affected(found) else 0)
+    return 1 if affected(found) else 0
 
 
 def _database(settings: Settings) -> AbstractContextManager[Database]:

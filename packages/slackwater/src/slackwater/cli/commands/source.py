@@ -11,7 +11,7 @@ import click
 
 from slackwater.cli.examination import SourceFacts, Sources, examine, open_sources
 from slackwater.command.boundary import options
-from slackwater.command.invocation import YES, lsn_of, required, setting, start_command
+from slackwater.command.invocation import YES, CommandGroup, lsn_of, required, setting
 from slackwater.command.output import Output, aligned, utc
 from slackwater.control import known_pipelines
 from slackwater.cuts import CutLog, CutLogDamagedError, FrontierState, FrontierStatus, TopicUnavailableError
@@ -28,6 +28,7 @@ from slackwater.protocol import (
     epoch_ms,
     format_position,
 )
+from slackwater.settings.model import Settings
 from slackwater_sidecar import describe_open
 
 Decision = SkipDecision | TimelineDecision | PassDecision
@@ -264,7 +265,7 @@ def _newest_end(facts: SourceFacts) -> int | None:
     return max(seen, default=None)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def source() -> None:
     """Make a decision for a source: skip a transaction, begin a timeline, skip a damaged record.
 
@@ -292,15 +293,14 @@ _decides = options(
 
 @source.command()
 @_of_a_source
-@click.pass_context
-def show(ctx: click.Context) -> None:
+def show(settings: Settings) -> None:
     """Show the newest cut, the state and all decisions of a source.
 
     \b
     Example:
       slackwater source show --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
     """
-    with _opened(ctx) as sources:
+    with _opened(settings) as sources:
         name = sources.topics.source
         status = sources.store.status(name)
         Output().lines(_show_lines(name, sources.log.newest(), status, decisions_in(sources.log)))
@@ -312,8 +312,7 @@ def show(ctx: click.Context) -> None:
     "--to", "to_lsn", required=True, metavar="LSN", help="Commit LSN, such as 0/153D218, or decimal."
 )
 @_decides
-@click.pass_context
-def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
+def skip(settings: Settings, to_lsn: str, reason: str, yes: bool) -> None:
     """Skip all incomplete transactions up to a commit LSN.
 
     Use this for transactions whose rows will never arrive. `slackwater doctor` shows which ones and why. In
@@ -332,7 +331,7 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
       slackwater source skip --source inv --to 0/153D218 --reason "rows dropped by a transform, ticket 17"
     """
     lsn = lsn_of(to_lsn, "--to")
-    with _opened(ctx) as sources:
+    with _opened(settings) as sources:
         plan = plan_skip(examine(sources), lsn, refusal_in(sources.log))
         _take(sources, plan, "Skip them?", reason=reason, yes=yes)
 
@@ -341,8 +340,7 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
 @_of_a_source
 @click.option("--without-snapshot", is_flag=True, help="Proceed although no new snapshot was seen.")
 @_decides
-@click.pass_context
-def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: bool) -> None:
+def new_timeline(settings: Settings, without_snapshot: bool, reason: str, yes: bool) -> None:
     """Begin a new timeline after LSNs went back: after a failover, a restore, a move to another database.
 
     The command is refused unless the state is `regressed`. The connector must have started a new snapshot
@@ -355,7 +353,7 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
     Example:
       slackwater source new-timeline --source inv --reason "restored from backup of Monday"
     """
-    with _opened(ctx) as sources:
+    with _opened(settings) as sources:
         decided = decisions_in(sources.log)
         plan = plan_timeline(examine(sources), decided, without_snapshot=without_snapshot)
         begun = plan.decision.timeline
@@ -367,8 +365,7 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
 @_of_a_source
 @click.option("--offset", required=True, type=int, metavar="N", help="Offset of the record in the cut log.")
 @_decides
-@click.pass_context
-def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None:
+def pass_record(settings: Settings, offset: int, reason: str, yes: bool) -> None:
     """Skip a damaged record of the cut log. Its content is lost for all sidecars and pipelines.
 
     If the record was a cut, and no other cut lists its transactions, pipelines that have not read past it
@@ -378,14 +375,13 @@ def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None
     Example:
       slackwater source pass-record --source inv --offset 4711 --reason "written by hand, ticket 18"
     """
-    with _opened(ctx) as sources:
+    with _opened(settings) as sources:
         plan = plan_pass(sources.topics.source, sources.log, offset)
         _take(sources, plan, "Skip it?", reason=reason, yes=yes)
 
 
 @contextmanager
-def _opened(ctx: click.Context) -> Iterator[Sources]:
-    settings = start_command(ctx)
+def _opened(settings: Settings) -> Iterator[Sources]:
     name = required(settings.source, "source", "which source")
     with open_sources(settings, name) as sources:
         yield sources

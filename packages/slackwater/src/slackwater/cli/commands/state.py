@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slackwater.cli.given_pipelines import pipeline_folder
-from slackwater.command.invocation import required, setting, start_command
+from slackwater.command.invocation import SettingsCommand, required, setting
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.engine.state.inspection import (
     BucketState,
@@ -26,6 +26,7 @@ from slackwater.engine.state.inspection import (
 )
 from slackwater.engine.state.manifest import Manifest
 from slackwater.protocol import InputError, format_position
+from slackwater.settings.model import Settings
 from slackwater.sql.plan import EnginePlan, StagePlan
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
@@ -34,7 +35,7 @@ if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text do
 SHOWN = 5
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("place", metavar="DIR")
 @setting("run.checkpoint", "Location of the state: a folder, or s3://…")
 @click.option(
@@ -46,10 +47,9 @@ SHOWN = 5
     "--top", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="Length of rankings."
 )
 @json_option("one JSON object")
-@click.pass_context
 def state(
-    ctx: click.Context, place: str, contents: bool, check: bool, key: str | None, top: int, as_json: bool
-) -> None:
+    settings: Settings, place: str, contents: bool, check: bool, key: str | None, top: int, as_json: bool
+) -> int:
     """Inspect the state of a pipeline: sizes, contents, the rows of a key, damage.
 
     DIR is a pipeline or a checkpoint. For each stage, shows its buckets, the size of live entries and of the
@@ -67,7 +67,7 @@ def state(
     For details see docs/state.md.
     """
     output = Output()
-    target = _target(ctx, place)
+    target = _target(settings, place)
     wanted = None if key is None else target.key(key)
     plan, store = target.plan, target.checkpoint.store
     found = find_state(store)
@@ -75,7 +75,7 @@ def state(
         rows = target.kept_rows(found, wanted)
         facts = [{"stage": each.stage, "bucket": each.bucket, "kept": dict(each.rows)} for each in rows]
         output.report(json.dumps(facts, indent=2, default=str), key_lines(rows), as_json=as_json)
-        return
+        return 0
     report = StateReport(
         checkpoint=store.address,
         found=found,
@@ -85,8 +85,7 @@ def state(
     )
     known = plan if plan is not None and found.is_of(plan) else None
     output.report(state_json(report, known, top), state_lines(report, known, top), as_json=as_json)
-    if report.damage:
-        ctx.exit(1)
+    return 1 if report.damage else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +141,7 @@ class _Target:
         return InputError(f"{self.checkpoint.store.address}: {problem}", *hints)
 
 
-def _target(ctx: click.Context, place: str) -> _Target:
+def _target(settings: Settings, place: str) -> _Target:
     """Determines whether the command was given a pipeline or a checkpoint.
 
     Raises:
@@ -154,7 +153,7 @@ def _target(ctx: click.Context, place: str) -> _Target:
     from slackwater.pipeline.settings import revision_checkpoint
     from slackwater.pipeline.toml_table import DEFINITION_FILE
 
-    run = start_command(ctx).run
+    run = settings.run
     checkpoint = Checkpoint(place, run.spark_conf)
     is_address = "://" in place
     may_be_pipeline = not is_address and (Path(place) / DEFINITION_FILE).exists()

@@ -17,7 +17,7 @@ from slackwater.cli.pipelines import (
     read_topology,
     reported_status,
 )
-from slackwater.command.invocation import required, setting, sources_of, start_command
+from slackwater.command.invocation import SettingsCommand, required, setting, sources_of, start_command
 from slackwater.command.output import Output, ago, aligned, json_option, utc
 from slackwater.control import (
     ComponentKind,
@@ -41,14 +41,13 @@ from slackwater.settings.errors import unknown
 from slackwater.settings.model import Settings
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @setting("source", "The connector's topic.prefix.")
 @setting("redis.url", "redis://host:port, where the sidecar publishes.")
 @setting("kafka.bootstrap", "The brokers; omit to hide pipelines.")
 @setting("timeline", "Timeline of the source.  [default: 1]")
 @json_option("one JSON object")
-@click.pass_context
-def status(ctx: click.Context, as_json: bool) -> None:
+def status(settings: Settings, as_json: bool) -> int:
     """Show the status of a source: frontier, state, delay, open transactions, pipelines.
 
     The status of the source is the one that the sidecar has published in Redis; `slackwater doctor` compares
@@ -67,7 +66,6 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
     docs/glossary.md explains the terms, and docs/sidecar.md how the frontier advances.
     """
-    settings = start_command(ctx)
     source = required(settings.source, "source", "which source to show")
     now = SystemClock().now()
     with open_marker_store(settings, "where the sidecar publishes") as store:
@@ -80,7 +78,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     blamed = ["", *cause_lines(found.causes)] if found.causes else []
     text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
     Output().report(text, (*lines, "", *shown, *blamed), as_json=as_json)
-    ctx.exit(0 if found.is_well else 1)
+    return 0 if found.is_well else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

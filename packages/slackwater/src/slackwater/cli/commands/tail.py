@@ -21,7 +21,7 @@ from slackwater.client import (
     Transaction,
     TransactionalConsumer,
 )
-from slackwater.command.invocation import kafka_settings, setting, start_command
+from slackwater.command.invocation import SettingsCommand, kafka_settings, setting
 from slackwater.command.output import Output, json_option
 from slackwater.control import known_runs
 from slackwater.observe.stopping import stop_on_signals
@@ -40,14 +40,13 @@ MOST_EVENTS = 50_000
 _KAFKA = "kafka"
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("view", metavar="VIEW")
 @setting("kafka.bootstrap", "The brokers.")
 @click.option("--from-beginning", is_flag=True, help="Start with the first existing commit.")
 @click.option("--commits", type=click.IntRange(min=1), metavar="N", help="Stop after N commits.")
 @json_option("one JSON object per commit")
-@click.pass_context
-def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | None, as_json: bool) -> None:
+def tail(settings: Settings, view: str, from_beginning: bool, commits: int | None, as_json: bool) -> int:
     """Show the changes of each commit to a view as they become visible.
 
     VIEW is a view that a pipeline publishes to Kafka, or the topic itself. Shows each whole commit with its
@@ -61,7 +60,7 @@ def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | Non
       slackwater tail orders_with_lines --from-beginning --commits 3
       slackwater tail orders_with_lines --json | jq -c .documents[]
     """
-    settings, output = start_command(ctx), Output()
+    output = Output()
     kafka = kafka_settings(settings, "where the view is published")
     topic = topic_of(view, list(_published(settings)), known_topics(kafka))
     reading = ConsumerSettings(latest=not from_beginning, stores_positions=False)
@@ -81,7 +80,7 @@ def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | Non
             shown += 1
             changes = [(record.key(), record.value()) for record in transaction]
             output.lines(commit_lines(transaction.commit, changes, as_json=as_json))
-    ctx.exit(stop.exit_code)
+    return stop.exit_code
 
 
 def _published(settings: Settings) -> Iterator[RegisteredView]:
@@ -148,7 +147,7 @@ def _text(data: bytes | None) -> str:
     return text
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("pipeline", metavar="DIR")
 @setting("kafka.bootstrap", "The brokers of the source.")
 @click.option(
@@ -159,8 +158,7 @@ def _text(data: bytes | None) -> str:
     help="Number of documents that are shown at once.",
 )
 @click.option("--commits", type=click.IntRange(min=1), metavar="N", help="Stop after N transactions.")
-@click.pass_context
-def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -> None:
+def preview(settings: Settings, pipeline: str, most: int, commits: int | None) -> int:
     """Show the results of the views in DIR over a running source, without publishing anything.
 
     Reads the source's topics from the beginning, whole transactions only, and computes the views in this
@@ -179,7 +177,7 @@ def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -
     from slackwater.outputs.contract import Emit
     from slackwater.pipeline import load_pipeline
 
-    settings, output = start_command(ctx), Output()
+    output = Output()
     definition = load_pipeline(pipeline_folder(pipeline))
     kafka = kafka_settings(settings, "where the source is")
     engine = LocalEngine(
@@ -204,7 +202,7 @@ def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -
             documents = engine.run(events, first_lsn=transactions[0].lsn)
             shown = {names[number]: of_view for number, of_view in documents.items()}
             output.lines(preview_lines(transactions, len(events), shown, most))
-    ctx.exit(stop.exit_code)
+    return stop.exit_code
 
 
 def _together(consumer: TransactionalConsumer, most: int | None) -> "tuple[list[Commit], list[ChangeEvent]]":

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.command.invocation import start_command
+from slackwater.command.invocation import SettingsCommand
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
+from slackwater.settings.model import Settings
 
 if TYPE_CHECKING:  # it loads DuckDB; the help text does not need it
     from slackwater.pipeline.testing.cases import ViewCase
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument(
     "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path)
 )
-@click.pass_context
-def test(ctx: click.Context, folders: tuple[Path, ...]) -> None:
+def test(settings: Settings, folders: tuple[Path, ...]) -> int:
     """Run the tests of a pipeline's views, without servers.
 
     Tests are the files DIR/tests/*.yaml (or .yml, .json). They contain transactions of plain rows, and the
@@ -48,7 +48,6 @@ def test(ctx: click.Context, folders: tuple[Path, ...]) -> None:
 
     For details see docs/packages.md.
     """
-    start_command(ctx)
     output, passed, failed = Output(), 0, 0
     for folder in folders:
         for case, problem in _run(folder):
@@ -57,7 +56,7 @@ def test(ctx: click.Context, folders: tuple[Path, ...]) -> None:
             for line in problem.splitlines():
                 output.line(f"        {line}")
     output.line(f"{passed} passed, {failed} failed")
-    ctx.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 def _run(folder: Path) -> "Iterator[tuple[ViewCase, str]]":

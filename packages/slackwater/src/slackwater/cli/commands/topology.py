@@ -12,7 +12,7 @@ from slackwater.cli.pipelines import (
     signs_of_topology,
     topology_lines,
 )
-from slackwater.command.invocation import setting, start_command
+from slackwater.command.invocation import SettingsCommand, setting
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import (
     ComponentKind,
@@ -23,17 +23,17 @@ from slackwater.control import (
     Topology,
     measure_delays,
 )
+from slackwater.settings.model import Settings
 
 _COLOURS = {"running": "black", "left": "gray50", "failed": "red", "vanished": "red"}
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @setting("kafka.bootstrap", "The brokers of the pipelines.")
 @OF_ONE_SOURCE
 @json_option("one JSON object")
 @click.option("--dot", "as_dot", is_flag=True, help="For Graphviz: one graph.")
-@click.pass_context
-def topology(ctx: click.Context, source: str | None, as_json: bool, as_dot: bool) -> None:
+def topology(settings: Settings, source: str | None, as_json: bool, as_dot: bool) -> None:
     """Show how sources, tables, pipelines and views are connected, and the progress of each.
 
     Every run of a pipeline registers itself in the Kafka topic slackwater.pipelines and reports there once
@@ -59,7 +59,7 @@ def topology(ctx: click.Context, source: str | None, as_json: bool, as_dot: bool
     """
     if as_json and as_dot:
         raise click.UsageError("only one of --json and --dot can be given")
-    found = read_topology(start_command(ctx), source)
+    found = read_topology(settings, source)
     if as_dot:
         click.echo(topology_dot(found), nl=False)
     else:
@@ -122,13 +122,12 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @setting("kafka.bootstrap", "The brokers of pipelines.")
 @setting("redis.url", "redis://host:port, where sidecars report.")
 @OF_ONE_SOURCE
 @json_option("one JSON object")
-@click.pass_context
-def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
+def delay(settings: Settings, source: str | None, as_json: bool) -> int:
     """Show the delay of each view, component by component, and its cause.
 
     The delay of a view is the difference in age between its newest commit and the newest commit that the
@@ -147,13 +146,12 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
 
     For details see docs/control-plane.md.
     """
-    settings = start_command(ctx)
     topology = read_topology(settings, source)
     delays = measure_delays(topology, signs_of_topology(settings, topology))
     unknown = ["sidecars and connectors: not known, because --redis-url is not set"]
     lines = [*delay_lines(delays), *([] if settings.redis.url else unknown)]
     Output().report(delays, lines, as_json=as_json)
-    ctx.exit(1 if delays.causes else 0)
+    return 1 if delays.causes else 0
 
 
 def delay_lines(delays: Delays) -> list[str]:
@@ -182,12 +180,11 @@ def _seconds(milliseconds: int | None) -> str:
     return "not known" if milliseconds is None else f"{milliseconds / 1000:,.1f} s"
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @setting("kafka.bootstrap", "The brokers of the pipelines.")
 @OF_ONE_SOURCE
 @json_option("one JSON array")
-@click.pass_context
-def snapshots(ctx: click.Context, source: str | None, as_json: bool) -> None:
+def snapshots(settings: Settings, source: str | None, as_json: bool) -> None:
     """Show the commit at which pipelines can be read together, and which one is behind.
 
     A barrier is the last commit of each second. All pipelines of a source end a batch there, so their views
@@ -202,7 +199,6 @@ def snapshots(ctx: click.Context, source: str | None, as_json: bool) -> None:
 
     For details see docs/reading.md.
     """
-    settings = start_command(ctx)
     found = read_snapshots(settings, read_topology(settings, source))
     Output().report(found, snapshot_lines(found), as_json=as_json)
 
