@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from slackwater.control import (
     HELD_FOR,
-    VANISHED_AFTER,
     PipelineState,
     holder_of,
     known_pipelines,
     superseded,
 )
+from slackwater.control.topology import VANISHED_AFTER
 from slackwater.protocol import (
     PipelineEntry,
     PipelineRecord,

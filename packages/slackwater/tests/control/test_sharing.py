@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from slackwater.control import Sharing, StageCopy, find_equal_stages, make_topology
+from slackwater.control import Sharing, find_equal_stages, make_topology
+from slackwater.control.sharing import StageCopy
 from slackwater.protocol import PipelineEntry, PipelineRecord, PipelineReport
 from slackwater_lab.fakes.topics import REGISTRATION
 

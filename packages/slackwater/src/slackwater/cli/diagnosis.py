@@ -258,14 +258,10 @@ class _OpenCase:
             if known is not None and (not topics or partition[0] in topics):
                 yield partition, known, position
 
-    def finding(self, cause: Cause, evidence: list[str], *advice: str) -> Finding:
-        """Returns a finding about this transaction."""
-        what = describe_open(self.transaction)
-        return Finding(cause=cause, what=what, evidence=tuple(evidence), advice=advice)
-
-    def shown(self, cause: Cause, evidence: list[str], *advice: str) -> Finding | None:
+    def finding(self, cause: Cause, evidence: list[str], *advice: str) -> Finding | None:
         """Returns a finding about this transaction; None without evidence."""
-        return self.finding(cause, evidence, *advice) if evidence else None
+        what = describe_open(self.transaction)
+        return Finding(cause=cause, what=what, evidence=tuple(evidence), advice=advice) if evidence else None
 
 
 def _likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
@@ -274,8 +270,7 @@ def _likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
     Needs Kafka's side of the facts.
     """
     case = _OpenCase(transaction, facts)
-    found = next(filter(None, (rule(case) for rule in _RULES)), None)
-    return found or case.finding(Cause.WAITS_FOR_OTHERS, ["all rows that END announced have been read"])
+    return next(filter(None, (rule(case) for rule in _RULES)))
 
 
 def _snapshot(case: _OpenCase) -> Finding | None:
@@ -307,11 +302,8 @@ def _snapshot(case: _OpenCase) -> Finding | None:
 
 def _missing_topic(case: _OpenCase) -> Finding | None:
     facts = case.facts
-    missing = {
-        t: facts.topics.data(t) for t in case.incomplete if facts.topics.data(t) not in facts.data_topics
-    }
-    if not missing:
-        return None
+    topics = {table: facts.topics.data(table) for table in case.incomplete}
+    missing = {table: topic for table, topic in topics.items() if topic not in facts.data_topics}
     pairs = ",".join(f"{table}=TOPIC" for table in missing)
     return case.finding(
         Cause.TOPIC_MISSING,
@@ -328,7 +320,7 @@ def _gone(case: _OpenCase) -> Finding | None:
         for partition, known, position in case.partitions()
         if position < known.low
     ]
-    return case.shown(
+    return case.finding(
         Cause.RETENTION,
         evidence,
         "raise retention.ms of the data topics above the longest time a sidecar may be down",
@@ -342,7 +334,7 @@ def _recreated(case: _OpenCase) -> Finding | None:
         for partition, known, position in case.partitions()
         if position > known.end
     ]
-    return case.shown(
+    return case.finding(
         Cause.TOPIC_RECREATED,
         evidence,
         "the topic was deleted and recreated: let the connector take a new snapshot, start a new cut log",
@@ -359,7 +351,7 @@ def _hanging(case: _OpenCase) -> Finding | None:
     if case.transaction.commit_lsn is None and transactions is not None and transactions.hangs:
         topic = case.facts.topics.transactions
         evidence.append(f"{topic}/0: readable up to {transactions.stable_end} of {transactions.end}")
-    return case.shown(
+    return case.finding(
         Cause.HANGING,
         evidence,
         "an exactly-once connector has left a Kafka transaction open: restart its task",
@@ -374,7 +366,7 @@ def _behind(case: _OpenCase) -> Finding | None:
         for partition, known, position in case.partitions()
         if position < known.stable_end
     ]
-    return case.shown(
+    return case.finding(
         Cause.SIDECAR_BEHIND,
         evidence,
         "the sidecar is only slow, or has paused partitions that are far ahead: wait",
@@ -415,19 +407,18 @@ def _not_overtaken(case: _OpenCase) -> Finding | None:
     """Tables judged by overtaking need a later row in every partition, whether rows are missing or not."""
     facts, lsn = case.facts, case.transaction.commit_lsn
     judged = [t for t in case.transaction.expected if facts.evidence.get(t) is Evidence.OVERTAKEN]
+    first = next(iter(judged), "")
     topics = {facts.topics.data(table) for table in judged}
     quiet = [
         partition
         for partition, known in sorted(facts.partitions.items())
         if partition[0] in topics and lsn is not None and (known.newest_row_lsn or 0) <= lsn
     ]
-    if not quiet:
-        return None
     return case.finding(
         Cause.NOT_OVERTAKEN,
         [f"{_named(partition)}: no row of a later transaction yet" for partition in quiet[:_LISTED]],
         "wait: a table with evidence `overtaken` needs a later row in each of its partitions",
-        f"a table with little traffic? use counts: --evidence {judged[0]}=counts (sidecar.evidence)",
+        f"a table with little traffic? use counts: --evidence {first}=counts (sidecar.evidence)",
     )
 
 
@@ -455,7 +446,7 @@ def _missing_rows(case: _OpenCase) -> Finding | None:
     )
 
 
-def _connector_down(case: _OpenCase) -> Finding:
+def _connector_down(case: _OpenCase) -> Finding | None:
     newest = case.facts.newest_end
     seconds = (case.facts.now_ms - newest.commit_ts_ms) / 1000 if newest else None
     said = (
@@ -469,6 +460,10 @@ def _connector_down(case: _OpenCase) -> Finding:
         "is the connector running? curl http://CONNECT:8083/connectors/NAME/status",
         "does it reach the database, and is its replication slot active? select * from pg_replication_slots",
     )
+
+
+def _waits(case: _OpenCase) -> Finding | None:
+    return case.finding(Cause.WAITS_FOR_OTHERS, ["all rows that END announced have been read"])
 
 
 def _later_rows(case: _OpenCase) -> list[tuple[PartitionId, str]]:
@@ -496,4 +491,5 @@ _RULES: tuple[_Rule, ...] = (
     _not_overtaken,
     _renumbered,
     _missing_rows,
+    _waits,
 )

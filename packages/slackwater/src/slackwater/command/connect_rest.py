@@ -37,6 +37,11 @@ class ConnectRest:
         found = self._ask("GET", f"/connectors/{quote(name)}/config", may_be_absent=True)
         return None if found is None else {str(key): str(value) for key, value in found.items()}
 
+    def properties_of(self, source: str) -> dict[str, str] | None:
+        """Returns the configuration of the connector with a ``topic.prefix``; None: there is none."""
+        name = self.name_of(source)
+        return None if name is None else self.properties(name)
+
     def name_of(self, source: str) -> str | None:
         """Returns the name of the connector with a ``topic.prefix``; None: there is none."""
         found = self._ask("GET", "/connectors?expand=info") or {}

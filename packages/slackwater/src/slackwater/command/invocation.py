@@ -146,21 +146,20 @@ class CommandGroup(click.Group):
     command_class = SettingsCommand
 
 
-def required(value: Value | None, path: str, purpose: str, flag: str = "") -> Value:
-    """Returns the value of a setting a command cannot do without.
-
-    The purpose is for people; so is the flag, if it is not in :data:`FLAGS`.
+def required(value: Value | None, path: str, purpose: str) -> Value:
+    """Returns the value of a setting a command cannot do without. The purpose is for people.
 
     Raises:
         CommandConfigError: nobody gave one.
     """
-    flag = flag or FLAGS[path][0]
     if value is not None:
         return value
-    variable = f"SLACKWATER_{flag.removeprefix('--').replace('-', '_').upper()}"
+    flag, _ = FLAGS.get(path, ("", {}))
+    variable = f"SLACKWATER_{(flag or path).removeprefix('--').replace('-', '_').replace('.', '_').upper()}"
     section, dot, key = path.rpartition(".")
     in_file = f"`{key} = …` under [{section}]" if dot else f"`{key} = …`"
-    hint = f"use {flag}, set {variable}, or write {in_file} in a slackwater.toml in this folder"
+    ways = f"use {flag}, set {variable}," if flag else f"set {variable},"
+    hint = f"{ways} or write {in_file} in a slackwater.toml in this folder"
     raise CommandConfigError(f"missing setting {path} ({purpose})", hint)
 
 

@@ -1,8 +1,6 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
 from slackwater.control.delay import SAMPLES as SAMPLES
-from slackwater.control.delay import Arrival as Arrival
-from slackwater.control.delay import ComponentDelay as ComponentDelay
 from slackwater.control.delay import DelayCourse as DelayCourse
 from slackwater.control.delay import DelayHistory as DelayHistory
 from slackwater.control.delay import Delays as Delays
@@ -17,9 +15,7 @@ from slackwater.control.health import faults_of_source as faults_of_source
 from slackwater.control.health import sidecar_absence as sidecar_absence
 from slackwater.control.sharing import EqualStages as EqualStages
 from slackwater.control.sharing import Sharing as Sharing
-from slackwater.control.sharing import StageCopy as StageCopy
 from slackwater.control.sharing import find_equal_stages as find_equal_stages
-from slackwater.control.snapshots import BarrierStanding as BarrierStanding
 from slackwater.control.snapshots import LeaseStanding as LeaseStanding
 from slackwater.control.snapshots import LeaseState as LeaseState
 from slackwater.control.snapshots import SourceSnapshot as SourceSnapshot
@@ -27,16 +23,12 @@ from slackwater.control.snapshots import find_snapshots as find_snapshots
 from slackwater.control.snapshots import is_over as is_over
 from slackwater.control.snapshots import lease_standings as lease_standings
 from slackwater.control.topology import HELD_FOR as HELD_FOR
-from slackwater.control.topology import VANISHED_AFTER as VANISHED_AFTER
 from slackwater.control.topology import KnownRun as KnownRun
-from slackwater.control.topology import Link as Link
 from slackwater.control.topology import PipelineNode as PipelineNode
 from slackwater.control.topology import PipelineState as PipelineState
 from slackwater.control.topology import Progress as Progress
-from slackwater.control.topology import SourceCut as SourceCut
 from slackwater.control.topology import SourceNode as SourceNode
 from slackwater.control.topology import Topology as Topology
-from slackwater.control.topology import VisibleBatch as VisibleBatch
 from slackwater.control.topology import first_source as first_source
 from slackwater.control.topology import holder_of as holder_of
 from slackwater.control.topology import known_pipelines as known_pipelines

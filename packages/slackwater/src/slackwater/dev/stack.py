@@ -432,9 +432,7 @@ def _start_together(servers: Sequence[Server]) -> None:
     When one fails or we are interrupted, the others give up and the error is raised; servers that became
     ready before stay running.
     """
-    if not servers:
-        return
-    with ThreadPoolExecutor(len(servers), thread_name_prefix="devstack-start") as pool:
+    with ThreadPoolExecutor(thread_name_prefix="devstack-start") as pool:
         futures = [pool.submit(server.start) for server in servers]
         try:
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
@@ -448,10 +446,9 @@ def _start_together(servers: Sequence[Server]) -> None:
 
 def _stop_together(servers: Sequence[Server]) -> None:
     """Stop them in parallel."""
-    if servers:
-        with ThreadPoolExecutor(len(servers), thread_name_prefix="devstack-stop") as pool:
-            for future in [pool.submit(server.stop) for server in servers]:
-                future.result()
+    with ThreadPoolExecutor(thread_name_prefix="devstack-stop") as pool:
+        for future in [pool.submit(server.stop) for server in servers]:
+            future.result()
 
 
 def up(settings: DevStackSettings, progress: Progress | None = None) -> StackStatus:

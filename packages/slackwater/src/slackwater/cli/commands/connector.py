@@ -345,9 +345,7 @@ def apply(settings: Settings, tables: tuple[str, ...], schemas: tuple[str, ...],
         plan = _plan(connection, settings, tables, schemas, partitions)
         facts = read_facts(connection, plan)
         if facts.may_replicate is None:
-            required(
-                password, "connect.database_password", "of the user to make", "--connect-database-password"
-            )
+            required(password, "connect.database_password", "of the user to make")
         made, shown = _statements(plan, facts, password or ""), _statements(plan, facts)
         for statement, masked in zip(made, shown, strict=True):
             output.line(f"{masked.as_string(connection)};")

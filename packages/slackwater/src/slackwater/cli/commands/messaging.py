@@ -15,12 +15,11 @@ from slackwater.command.invocation import (
     kafka_settings,
     setting,
 )
-from slackwater.command.output import Output, ago, json_option
+from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock, epoch_ms
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 from slackwater_messaging import (
-    AuditReport,
     AuditWindow,
     PreparedTransaction,
     audit_messages,
@@ -146,20 +145,12 @@ def audit(  # noqa: PLR0913 - click hands over each option by its name
             progress=lambda n: None if as_json else output.progress(f"{n:,} records read"),
         )
     output.end_progress()
-    if as_json:
-        click.echo(
-            orjson.dumps(
-                {
-                    "committed": report.committed,
-                    "lost": report.lost,
-                    "repeated": report.repeated,
-                    "ghosts": report.ghosts,
-                    "late": {each: delay.total_seconds() for each, delay in report.late},
-                }
-            )
-        )
-    else:
-        _show(output, report, window)
+    seconds = {each: delay.total_seconds() for each, delay in report.late}
+    ids = {"lost": report.lost, "repeated": report.repeated, "ghosts": report.ghosts}
+    shown = {**ids, "late": [f"{each} (+{late:g} s)" for each, late in seconds.items()]}
+    head = f"{report.committed:,} messages, {window.start:%F %T} to {window.end:%F %T %Z}"
+    rows = [("committed", head), *((name, _shown(found)) for name, found in shown.items())]
+    output.report({"committed": report.committed, **ids, "late": seconds}, aligned(rows), as_json=as_json)
     return 0 if report.is_clean else 1
 
 
@@ -167,25 +158,7 @@ def _moment(given: datetime | timedelta, now: datetime) -> datetime:
     return now - given if isinstance(given, timedelta) else given
 
 
-def _show(output: Output, report: AuditReport, window: AuditWindow) -> None:
-    late = tuple(f"{each} (+{delay.total_seconds():g} s)" for each, delay in report.late)
-    output.table(
-        [
-            ("committed", f"{report.committed:,} messages, {window.start:%F %T} to {window.end:%F %T %Z}"),
-            *(
-                (name, _shown(ids))
-                for name, ids in {
-                    "lost": report.lost,
-                    "repeated": report.repeated,
-                    "ghosts": report.ghosts,
-                    "late": late,
-                }.items()
-            ),
-        ]
-    )
-
-
-def _shown(ids: tuple[str, ...]) -> str:
+def _shown(ids: Sequence[str]) -> str:
     if not ids:
         return "0"
     more = f", and {len(ids) - _SHOWN:,} more (--json has all)" if len(ids) > _SHOWN else ""

@@ -19,6 +19,7 @@ import click
 from slackwater.cli.given_pipelines import tables_url
 from slackwater.cli.pipelines import OF_ONE_SOURCE, open_pipeline_log, read_topology, remarks_on
 from slackwater.cli.revisions import readers_of
+from slackwater.cli.topics import known_topics
 from slackwater.client import open_leases
 from slackwater.command.invocation import YES, CommandGroup, kafka_settings, setting
 from slackwater.command.output import Output, ago, aligned, json_option
@@ -227,7 +228,10 @@ def find_remains(settings: Settings, runs: Sequence[KnownRun]) -> Remains:
             if view.kind == "function"
         ),
     ]
-    topics = _existing_topics(settings, _topics_of(registration)) if "kafka" in kinds else ()
+    topics = list[str]()
+    if "kafka" in kinds:
+        known = known_topics(kafka_settings(settings, "where the output is"))
+        topics = [name for name in _topics_of(registration) if name in known]
     tables = _existing_tables(settings, registration) if "postgres" in kinds else ()
     return Remains(tuple(topics), tuple(tables), checkpoint, tuple(by_hand))
 
@@ -323,14 +327,6 @@ def _topics_of(registration: PipelineRegistration) -> Iterator[str]:
 
 def _output_sources(registration: PipelineRegistration) -> list[str]:
     return sorted({view.output_source for view in registration.views if view.output_source})
-
-
-def _existing_topics(settings: Settings, wanted: Iterator[str]) -> Iterator[str]:
-    from confluent_kafka.admin import AdminClient
-
-    kafka = kafka_settings(settings, "where the output is")
-    known = AdminClient({**kafka.client_config}).list_topics(timeout=_SECONDS).topics
-    yield from (name for name in wanted if name in known)
 
 
 def _existing_tables(settings: Settings, registration: PipelineRegistration) -> Iterator[str]:

@@ -4,6 +4,7 @@ import json
 import socket
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from getpass import getuser
@@ -45,6 +46,7 @@ from slackwater.command.invocation import (
 )
 from slackwater.command.output import Output, aligned, json_option, utc
 from slackwater.control import LeaseStanding, LeaseState, lease_standings
+from slackwater.cuts import LeaseLog
 from slackwater.protocol import CommitPosition, InputError, Lease, SystemClock, commit_id, epoch_ms
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
@@ -153,7 +155,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
         limit = timedelta(seconds=timeout)
         lease = None
         if lease_id is not None or level == ReadLevel.REPEATABLE:
-            with open_leases(kafka_settings(settings, "where leases are kept")) as log:
+            with _leases(settings) as log:
                 lease = (
                     take_lease(
                         log,
@@ -403,9 +405,8 @@ def list_leases(settings: Settings, as_json: bool) -> None:
       slackwater lease list --bootstrap localhost:9092
       slackwater lease list --json | jq -r '.[] | [.lease.id, .lease.holder] | @tsv'
     """
-    kafka = kafka_settings(settings, "where leases are kept")
     now_ms = epoch_ms(SystemClock().now())
-    with open_leases(kafka) as log:
+    with _leases(settings) as log:
         known = [each for each in lease_standings(log.read(), now_ms) if each.state is not LeaseState.OVER]
     Output().report(known, lease_lines(known, now_ms), as_json=as_json)
 
@@ -430,8 +431,7 @@ def renew(settings: Settings, lease_id: str, seconds: float) -> None:
     Example:
       slackwater lease renew 4f0c2a91d3e7 --for 3600
     """
-    kafka = kafka_settings(settings, "where leases are kept")
-    with open_leases(kafka) as log:
+    with _leases(settings) as log:
         found = renew_lease(log, lease_id, duration=timedelta(seconds=seconds))
     Output().line(f"lease {found.id} ends at {utc(found.expires_ms)}")
 
@@ -446,12 +446,15 @@ def end(settings: Settings, lease_id: str) -> None:
     Example:
       slackwater lease end 4f0c2a91d3e7
     """
-    kafka = kafka_settings(settings, "where leases are kept")
-    with open_leases(kafka) as log:
+    with _leases(settings) as log:
         if not end_lease(log, lease_id):
             hint = "`slackwater lease list` shows the active leases"
             raise InputError(f"there is no lease {lease_id!r}", hint)
     Output().line(f"ended: {lease_id}")
+
+
+def _leases(settings: Settings) -> AbstractContextManager[LeaseLog]:
+    return open_leases(kafka_settings(settings, "where leases are kept"))
 
 
 def lease_lines(leases: list[LeaseStanding], now_ms: int) -> list[str]:
@@ -462,18 +465,9 @@ def lease_lines(leases: list[LeaseStanding], now_ms: int) -> list[str]:
     notes = []
     for each in leases:
         found = each.lease
-        left = (found.expires_ms - now_ms) / 1000
-        rows.append(
-            (
-                found.id,
-                each.state,
-                found.source,
-                commit_id(found.timeline, found.commit_lsn),
-                f"{left:,.0f} s",
-                ", ".join(found.pipelines),
-                found.holder,
-            )
-        )
+        commit, left = commit_id(found.timeline, found.commit_lsn), (found.expires_ms - now_ms) / 1000
+        kept = found.id, each.state, found.source, commit
+        rows.append((*kept, f"{left:,.0f} s", ", ".join(found.pipelines), found.holder))
         notes += [f"{found.id}: {name} refuses it: {reason}" for name, reason in each.refusals.items()]
         notes += [f"{found.id}: {name} has not answered" for name in each.waits_for]
     return [*aligned(rows), *notes]

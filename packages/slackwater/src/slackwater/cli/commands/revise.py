@@ -255,19 +255,12 @@ def retire(settings: Settings, pipeline: str, number: int, keep_for: float, yes:
 def status_lines(revisions: Sequence[RevisionStatus]) -> list[str]:
     """Writes the revisions of a pipeline for people: a line each."""
     head = ("revision", "pipeline", "state", "shows", "behind", "caught up in", "read by")
-    rows = [
-        (
-            str(each.revision),
-            each.pipeline,
-            str(each.state),
-            each.shows or "-",
-            _seconds(each.behind_ms),
-            _seconds(each.caught_up_in_ms),
-            ", ".join(each.read_by) or "nobody",
-        )
-        for each in revisions
-    ]
-    return aligned([head, *rows])
+    rows = [head]
+    for each in revisions:
+        behind, left = _seconds(each.behind_ms), _seconds(each.caught_up_in_ms)
+        named, read_by = (str(each.revision), each.pipeline, each.state), ", ".join(each.read_by)
+        rows.append((*named, each.shows or "-", behind, left, read_by or "nobody"))
+    return aligned(rows)
 
 
 def _seconds(milliseconds: int | None) -> str:

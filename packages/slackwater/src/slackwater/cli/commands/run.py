@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text do
     from starlette.routing import Route
 
     from slackwater.pipeline import BatchProgress, RunMonitor, RunSettings
-    from slackwater.pipeline.source_check import AskConnect
 
 _ANSWER = timedelta(seconds=5)
 SHOWN_SECONDS = 0.001
@@ -167,12 +166,12 @@ def _run_settings(settings: Settings) -> "RunSettings":
     """Returns what a run of a pipeline needs.
 
     Raises:
-        CommandConfigError: brokers or checkpoint were not given.
+        CommandConfigError: brokers or checkpoint were not given, or connect.url is no address of HTTP.
     """
     from slackwater.pipeline import RunSettings, default_class_archives
     from slackwater.sql.limits import StatementLimits
 
-    run = settings.run
+    run, connect_url = settings.run, settings.connect.url
     options = {each.name: getattr(run, each.name) for each in fields(RunOptions)}
     required(run.checkpoint, "run.checkpoint", "where the state is kept")
     return RunSettings(
@@ -180,7 +179,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
         servers=servers(settings, "where source and output are"),
         source_database=settings.postgres.url,
         source_user=settings.connect.database_user,
-        ask_connect=_ask_connect(settings),
+        ask_connect=ConnectRest(connect_url, _ANSWER).properties_of if connect_url else None,
         connector_properties=settings.connect.properties,
         timeline=settings.timeline,
         limits=StatementLimits(run.statement_memory, run.statement_seconds),
@@ -189,23 +188,6 @@ def _run_settings(settings: Settings) -> "RunSettings":
         replication_factor=settings.kafka.replication_factor,
         keep=settings.kafka.keep,
     )
-
-
-def _ask_connect(settings: Settings) -> "AskConnect | None":
-    """Returns how a run learns the configuration of its source's connector; None: not from Kafka Connect.
-
-    Raises:
-        CommandConfigError: connect.url is no address of HTTP.
-    """
-    if settings.connect.url is None:
-        return None
-    rest = ConnectRest(settings.connect.url, _ANSWER)
-
-    def ask(source: str) -> Mapping[str, str] | None:
-        name = rest.name_of(source)
-        return None if name is None else rest.properties(name)
-
-    return ask
 
 
 def default_index_root(environment: Mapping[str, str]) -> Path | None:

@@ -1,6 +1,6 @@
 """``slackwater schema``."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,15 +216,13 @@ def differences(
         apart: Those of them whose changes are published under the names of their partitions.
         keyed: Those of them whose declared primary key identifies rows, whether or not it is one there.
     """
-    # Spark's libraries take a second to import; the help text does not need them
-    from slackwater.pipeline import table_inputs, table_names
+    from slackwater.pipeline import table_names  # Spark's libraries take a second to import
 
-    inputs = {view.name: list(table_inputs(plan, view.stages)) for view in plan.views}
     found: list[SchemaDifference] = []
     there = {table.full_name: table for table in database.tables}
     for name in table_names(plan):
         (own,) = (each for each in declared.tables if each.full_name == name)
-        uses = _Uses(inputs, name)
+        uses = _Uses(plan, name)
         if name in there:
             found += [*_columns(own, there[name], uses), *_keys(own, there[name], uses, is_key=name in keyed)]
         else:
@@ -241,11 +239,8 @@ def uncaptured(
 
     As for :func:`differences`, nothing is said twice of tables whose partitions are published apart.
     """
-    from slackwater.pipeline import table_inputs
-
-    inputs = {view.name: list(table_inputs(plan, view.stages)) for view in plan.views}
     for fault in faults:
-        uses = _Uses(inputs, fault.table)
+        uses = _Uses(plan, fault.table)
         views = uses.of_column(fault.column) if fault.column else uses.of_table()
         if fault.table not in apart:
             what = fault.column or "ROWS"
@@ -293,10 +288,11 @@ def difference_lines(pipeline: str, revision: int, found: Sequence[SchemaDiffere
 class _Uses:
     """Knows which views use what of a table."""
 
-    def __init__(self, inputs: Mapping[str, Sequence[InputPlan]], table: str) -> None:
-        self._by_view = {
-            view: [each for each in read if each.table.full_name == table] for view, read in inputs.items()
-        }
+    def __init__(self, plan: EnginePlan, table: str) -> None:
+        from slackwater.pipeline import table_inputs
+
+        read = ((view.name, each) for view in plan.views for each in table_inputs(plan, view.stages))
+        self._inputs = [(view, each) for view, each in read if each.table.full_name == table]
 
     def of_column(self, name: str) -> tuple[str, ...]:
         return self._where(lambda each: name in each.column_names)
@@ -308,7 +304,7 @@ class _Uses:
         return self._where(lambda each: each.table.replica_identity_full)
 
     def _where(self, holds: Callable[[InputPlan], bool]) -> tuple[str, ...]:
-        return tuple(name for name, inputs in self._by_view.items() if any(map(holds, inputs)))
+        return tuple(dict.fromkeys(view for view, each in self._inputs if holds(each)))
 
 
 def _columns(declared: Table, found: Table, uses: _Uses) -> Iterator[SchemaDifference]:
