@@ -26,7 +26,7 @@ LATE_AFTER = timedelta(seconds=2)
 """Below, a delay is what batches take, and nobody's fault."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ComponentDelay:
     """A part of the way from the database's commit to a view."""
 
@@ -150,15 +150,8 @@ class _Graph:
             is_pipeline = component.kind is ComponentKind.PIPELINE
             why = self._fault_of_pipeline(component) if is_pipeline else self._fault_of_sidecar(component)
             if why is not None:
-                evidence, advice = why
-                yield DelayCause(
-                    kind=component.kind,
-                    name=component.name,
-                    delay_ms=component.delay_ms,
-                    evidence=evidence,
-                    advice=advice,
-                    views=_names(late),
-                )
+                late_ms, views_of = component.delay_ms, _names(late)
+                yield DelayCause(component.kind, component.name, *why, delay_ms=late_ms, views=views_of)
 
     def _faults(self, views: list[ViewDelay]) -> Iterator[DelayCause]:
         """Yields what has stopped, whether views are delayed by now or not."""
@@ -190,15 +183,9 @@ class _Graph:
                 (ComponentKind.SIDECAR, arrival.sidecar_ms),
             ):
                 if delay_ms is not None and delay_ms > _ms(LATE_AFTER):
-                    evidence, advice = _ARRIVES_LATE[kind]
-                    yield DelayCause(
-                        kind=kind,
-                        name=source.name,
-                        delay_ms=delay_ms,
-                        evidence=evidence.format(source=source.name, seconds=f"{delay_ms / 1000:,.1f}"),
-                        advice=advice.format(source=source.name),
-                        views=made_of,
-                    )
+                    known = {"source": source.name, "seconds": f"{delay_ms / 1000:,.1f}"}
+                    evidence, advice = (text.format(**known) for text in _ARRIVES_LATE[kind])
+                    yield DelayCause(kind, source.name, evidence, advice, delay_ms=delay_ms, views=made_of)
 
     def _is_over(self, cut: SourceCut) -> bool:
         """Returns whether a cut is so old that what was late with it may be late no more: nobody commits."""
@@ -209,33 +196,24 @@ class _Graph:
     ) -> tuple[str, tuple[ComponentDelay, ...]]:
         """Returns the database's source, and the components up to a pipeline; a cycle is cut anywhere."""
         source = self._sources.get(pipeline.source)
-        own = ComponentDelay(
-            kind=ComponentKind.PIPELINE, name=pipeline.name, delay_ms=self._behind(pipeline, source)
-        )
+        own = ComponentDelay(ComponentKind.PIPELINE, pipeline.name, self._behind(pipeline, source))
         writers = () if source is None else source.written_by
         name = next((each for each in writers if each in self._pipelines and each not in above), None)
         if name is None or source is None or name == pipeline.name:
             return pipeline.source, (own,)
         writer = self._pipelines[name]
         root, before = self._way_to(writer, above | {pipeline.name})
-        return root, (
-            *before,
-            ComponentDelay(kind=ComponentKind.SIDECAR, name=source.name, delay_ms=_waits(writer, source)),
-            own,
-        )
+        between = ComponentDelay(ComponentKind.SIDECAR, source.name, _waits(writer, source))
+        return root, (*before, between, own)
 
     def _behind(self, pipeline: PipelineNode, source: SourceNode | None) -> int | None:
         """Returns by how much a pipeline is behind; of one that has shown nothing it is not known."""
         if pipeline.behind_ms is not None:
             return pipeline.behind_ms
-        if (
-            source is None
-            or source.cut is None
-            or pipeline.batch is None
-            or pipeline.batch.commit_ts_ms is None
-        ):
+        cut, batch = None if source is None else source.cut, pipeline.batch
+        if cut is None or batch is None or batch.commit_ts_ms is None:
             return None
-        return max(0, source.cut.commit_ts_ms - pipeline.batch.commit_ts_ms)
+        return max(0, cut.commit_ts_ms - batch.commit_ts_ms)
 
     def _fault_of_pipeline(self, component: ComponentDelay) -> tuple[str, str] | None:
         pipeline = self._pipelines[component.name]
@@ -250,14 +228,10 @@ class _Graph:
                 return None
             text = f"{where} has shown nothing since it started {began_ms / 1000:,.1f} s ago"
             return text, "it reads its source from the beginning; its log shows the progress"
-        if (
-            component.delay_ms is None
-            or component.delay_ms <= _ms(LATE_AFTER)
-            or self._lacks_only_news(pipeline)
-        ):
+        if (component.delay_ms or 0) <= _ms(LATE_AFTER) or self._lacks_only_news(pipeline):
             return None
         longest, helps = _longest_part(pipeline)
-        return f"{where} is {component.delay_ms / 1000:,.1f} s behind its source{longest}", helps
+        return f"{where} is {(component.delay_ms or 0) / 1000:,.1f} s behind its source{longest}", helps
 
     def _lacks_only_news(self, pipeline: PipelineNode) -> bool:
         """Returns whether all that a pipeline has not shown is new, after a time without commits."""
@@ -297,9 +271,8 @@ _ARRIVES_LATE = {
         "check its delay and its tasks: a large transaction, a snapshot, or a slow broker may delay it",
     ),
     ComponentKind.SIDECAR: (
-        "the sidecar of source {source} published the newest cut {seconds} s after its last "
-        "transaction was in "
-        "Kafka",
+        "the sidecar of source {source} published the newest cut {seconds} s after its last transaction was "
+        "in Kafka",
         "`slackwater doctor --source {source}` shows what it is waiting for",
     ),
 }

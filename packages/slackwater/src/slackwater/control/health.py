@@ -47,21 +47,21 @@ class ComponentKind(StrEnum):
     """Where sidecars say how they are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DelayCause:
     """The component that delays views, and the evidence for it."""
 
     kind: ComponentKind
     name: str
     """Of the pipeline, or of the source."""
-    delay_ms: int | None = None
-    """The delay that it causes; None if unknown."""
-    since_ms: int | None = None
-    """Since when, milliseconds since the epoch; None: not known."""
     evidence: str
     """A sentence."""
     advice: str
     """The remedy: a sentence."""
+    delay_ms: int | None = None
+    """The delay that it causes; None if unknown."""
+    since_ms: int | None = None
+    """Since when, milliseconds since the epoch; None: not known."""
     views: tuple[str, ...] = ()
     """The views that are late because of it, as pipeline/view."""
 
@@ -94,19 +94,13 @@ def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[DelayCause]:
     """
     if signs.redis_error:
         advice = "nothing is lost: readers use the cut log; docs/runbooks.md#redis-lost"
-        yield DelayCause(
-            kind=ComponentKind.REDIS, name=signs.source, evidence=signs.redis_error, advice=advice
-        )
+        yield DelayCause(ComponentKind.REDIS, signs.source, signs.redis_error, advice)
         return
     absent = sidecar_absence(signs, now_ms)
     if absent:
-        yield DelayCause(
-            kind=ComponentKind.SIDECAR,
-            name=signs.source,
-            since_ms=None if signs.status is None else signs.status.wall_ms,
-            evidence=absent,
-            advice=f"start it: slackwater sidecar --source {signs.source}; docs/runbooks.md#sidecar-restart",
-        )
+        since_ms = None if signs.status is None else signs.status.wall_ms
+        advice = f"start it: slackwater sidecar --source {signs.source}; docs/runbooks.md#sidecar-restart"
+        yield DelayCause(ComponentKind.SIDECAR, signs.source, absent, advice, since_ms=since_ms)
     elif signs.connector is not None:
         yield from faults_of_connector(signs, signs.connector, now_ms)
 
@@ -130,13 +124,8 @@ def faults_of_connector(signs: SourceSigns, report: ConnectorReport, now_ms: int
         found = rule(signs, report, now_ms)
         if found is not None:
             kind, evidence, advice = found
-            yield DelayCause(
-                kind=kind,
-                name=signs.source,
-                since_ms=report.since_ms,
-                evidence=evidence,
-                advice=f"{advice}; {_RUNBOOK}",
-            )
+            advice = f"{advice}; {_RUNBOOK}"
+            yield DelayCause(kind, signs.source, evidence, advice, since_ms=report.since_ms)
             return
 
 
@@ -173,11 +162,8 @@ def _state(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     match report.state:
         case "ABSENT":
             advice = f"`slackwater connector apply --source {signs.source}` creates it"
-            return (
-                ComponentKind.CONNECTOR,
-                f"Kafka Connect has no connector of source {signs.source} any more",
-                advice,
-            )
+            evidence = f"Kafka Connect has no connector of source {signs.source} any more"
+            return ComponentKind.CONNECTOR, evidence, advice
         case "PAUSED" | "STOPPED":
             advice = f"resume it: PUT /connectors/{report.name or signs.source}/resume"
             return ComponentKind.CONNECTOR, f"{where} is {report.state.lower()}{_kept(report.slot)}", advice
@@ -278,13 +264,8 @@ def fault_of_run(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int)
             "was it killed or stopped, or is its machine overloaded or gone? start it again with its "
             "checkpoint: docs/runbooks.md#ended"
         )
-    return DelayCause(
-        kind=ComponentKind.PIPELINE,
-        name=pipeline.name,
-        since_ms=pipeline.ended_ms or pipeline.heard_ms,
-        evidence=evidence,
-        advice=advice,
-    )
+    since_ms = pipeline.ended_ms or pipeline.heard_ms
+    return DelayCause(ComponentKind.PIPELINE, pipeline.name, evidence, advice, since_ms=since_ms)
 
 
 def _is_silent(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int) -> bool:

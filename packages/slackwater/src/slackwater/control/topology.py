@@ -293,7 +293,7 @@ class PipelineNode:
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """A view of a pipeline that is a table to another one."""
 
@@ -440,15 +440,7 @@ def _links(registrations: Sequence[PipelineRegistration]) -> Iterable[Link]:
     for reader in registrations:
         for table, topic in reader.tables.items():
             if (writer := written.get((reader.source, topic))) is not None:
-                pipeline, view = writer
-                yield Link(
-                    pipeline=pipeline,
-                    view=view,
-                    topic=topic,
-                    source=reader.source,
-                    table=table,
-                    read_by=reader.pipeline,
-                )
+                yield Link(*writer, topic, reader.source, table, reader.pipeline)
 
 
 def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:

@@ -131,7 +131,7 @@ def source_status(
     causes = [*faults_of_source(signs, now_ms)]
     if kafka_error and not any(each.kind is ComponentKind.KAFKA for each in causes):
         advice = "check the brokers, --bootstrap and the rights; docs/runbooks.md#kafka-away"
-        causes.append(DelayCause(kind=ComponentKind.KAFKA, name=source, evidence=kafka_error, advice=advice))
+        causes.append(DelayCause(ComponentKind.KAFKA, source, kafka_error, advice))
     causes += filter(None, (fault_of_run(each, signs, now_ms) for each in pipelines or ()))
     return SourceStatus(
         source=source,
