@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 import click
 
@@ -101,6 +102,30 @@ _MODULES_OF = {
 }
 EXTRAS = {module: extra for extra, modules in _MODULES_OF.items() for module in modules.split()}
 """What is installed only with an extra, or with the laboratory, and what to install for it."""
+
+
+class _SettingsCommand(click.Command):
+    """A command whose function gets the settings, by this name, and may return an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from slackwater.command.invocation import start_command  # takes 0.2 s; a help text needs none
+
+        ctx.params["settings"] = start_command(ctx)
+        return super().invoke(ctx)
+
+
+class _SettingsGroup(click.Group):
+    command_class = _SettingsCommand
+
+
+def settings_command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
+    """Makes a command of a function that gets the settings, and may return an exit code."""
+    return click.command(name, cls=_SettingsCommand)
+
+
+def settings_group() -> Callable[[Callable[..., Any]], click.Group]:
+    """Makes a group of such commands."""
+    return click.group(cls=_SettingsGroup)
 
 
 class _LazyGroup(click.Group):

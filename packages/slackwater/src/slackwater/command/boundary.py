@@ -127,16 +127,12 @@ def options(*adds: Callable[[Any], Any]) -> Callable[[Command], Command]:
 
 
 def _general(flag: str, **known: Any) -> Callable[[Command], Command]:
-    name = flag.removeprefix("--").replace("-", "_")
+    path = flag.removeprefix("--").replace("-", ".")
 
     def remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
         from slackwater.command.invocation import Invocation  # takes 0.2 s; a help text needs none
 
-        invocation = ctx.ensure_object(Invocation)
-        if name == "config":
-            invocation.config = value
-        else:
-            invocation.flags[name.replace("_", ".", 1)] = value
+        ctx.ensure_object(Invocation).flags[path] = value
 
     return click.option(flag, expose_value=False, callback=remember, **known)
 

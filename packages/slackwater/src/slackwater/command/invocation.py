@@ -57,9 +57,8 @@ Value = TypeVar("Value")
 class Invocation:
     """Describes one call of the command by the options of the group."""
 
-    config: str | None = None
     flags: dict[str, object] = field(default_factory=dict)
-    """Settings given as flags of the group and of the command, by path."""
+    """Settings given as flags of the group and of the command, by path; and ``config``, their file."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     """Where settings are read from. What the command starts does not inherit the variables of secrets."""
 
@@ -69,8 +68,9 @@ class Invocation:
         Raises:
             CommandConfigError: as :func:`slackwater.settings.loading.load_settings` does.
         """
-        config = Path(self.config) if self.config else None
-        return load_settings(self.flags | dict(flags), self.environment, config)
+        given = self.flags | dict(flags)
+        file = given.pop("config", None)
+        return load_settings(given, self.environment, Path(str(file)) if file else None)
 
 
 FLAGS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
@@ -129,21 +129,6 @@ def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) ->
     set_log_fields(service=ctx.info_name or "")
     configure_logging(loaded.settings.log, loaded.secrets)
     return loaded.settings
-
-
-class SettingsCommand(click.Command):
-    """A command whose function gets the settings, by this name, and may return an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Starts the command, and calls the function."""
-        ctx.params["settings"] = start_command(ctx)
-        return super().invoke(ctx)
-
-
-class CommandGroup(click.Group):
-    """A group of such commands."""
-
-    command_class = SettingsCommand
 
 
 def required(value: Value | None, path: str, purpose: str) -> Value:

@@ -8,8 +8,9 @@ import click
 import orjson
 
 from slackwater.cli.commands.sidecar import sidecar_settings
+from slackwater.cli.main import settings_group
 from slackwater.command.boundary import options
-from slackwater.command.invocation import CommandGroup, setting, sources_of
+from slackwater.command.invocation import setting, sources_of
 from slackwater.command.listening import Role, new_token
 from slackwater.protocol import SourceTopics
 from slackwater.protocol.keys import commit_topic, cut_log_topic, table_name
@@ -70,7 +71,7 @@ def _role(rights_of: Callable[..., Sequence[Right]]) -> Callable[..., None]:
 _SOURCE = setting("source", "The connector's topic.prefix.")
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def acl() -> None:
     """Print the rights in Kafka that a role needs, and no others.
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from slackwater.command.invocation import SettingsCommand, kafka_options, setting
+from slackwater.cli.main import settings_command
+from slackwater.command.invocation import kafka_options, setting
 from slackwater.command.output import Output
 from slackwater.protocol import SystemClock
 from slackwater.settings.model import Settings
@@ -20,7 +21,7 @@ from slackwater_certify import (
 from slackwater_certify import certify as judge
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @click.argument("spec", type=click.Path(exists=True, path_type=Path), metavar="SPEC")
 @setting("kafka.bootstrap", "The brokers.")
 @setting("postgres.url", "The source database, for the final state; secret.", "--dsn")

@@ -10,8 +10,9 @@ import orjson
 from confluent_kafka import KafkaException, Message
 
 from slackwater.cli.given_pipelines import OF_A_PIPELINE, pipeline_name
+from slackwater.cli.main import settings_command, settings_group
 from slackwater.cli.topics import explained
-from slackwater.command.invocation import CommandGroup, SettingsCommand, kafka_settings, lsn_of, setting
+from slackwater.command.invocation import kafka_settings, lsn_of, setting
 from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, code_of
@@ -116,7 +117,7 @@ def _topics(reader: TopicReader, pipeline: str) -> Mapping[str, TopicState]:
     raise InputError(f"no pipeline {pipeline!r} has written to this Kafka: {reason}", hint)
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @OF_A_PIPELINE
 @setting("timeline", "Timeline of the given LSNs.  [default: 1]")
 @click.option("--last", type=click.IntRange(min=1), help=f"The newest N records.  [default: {_SHOWN}]")
@@ -345,7 +346,7 @@ def _writer(record: Message) -> str:
 _TRANSACTIONS = ("partition", "readers blocked at", "held back", "open since", "written by")
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def transactions() -> None:
     """Show or abort open Kafka transactions that block the readers of a pipeline.
 

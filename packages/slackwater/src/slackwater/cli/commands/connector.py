@@ -20,12 +20,12 @@ from slackwater.cdc.connector import (
     topic_properties,
     unknown_properties,
 )
+from slackwater.cli.main import settings_group
 from slackwater.command.boundary import options
 from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.invocation import (
     ANSWERS_WITHIN,
     POSTGRES_URL,
-    CommandGroup,
     Database,
     connected,
     kafka_settings,
@@ -258,7 +258,7 @@ _planned = options(
 _CONNECT_URL = setting("connect.url", "http://host:port of Kafka Connect.")
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def connector() -> None:
     """Print, check or apply the configuration that a source needs in database and Kafka Connect.
 

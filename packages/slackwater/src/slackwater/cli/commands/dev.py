@@ -12,8 +12,9 @@ import orjson
 from confluent_kafka import Message
 
 from slackwater.cdc.initial_snapshot import ALL_TABLES
+from slackwater.cli.main import settings_group
 from slackwater.cli.topics import read_to_end
-from slackwater.command.invocation import CommandGroup, kafka_settings, search_path_lines, setting
+from slackwater.command.invocation import kafka_settings, search_path_lines, setting
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
 from slackwater.settings.loading import DEFAULT_FILE
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # an extra brings it
 FIRST_LINE = "# Written by `slackwater dev up`, which overwrites it as long as this line is here."
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def dev() -> None:
     """Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.
 

@@ -7,15 +7,16 @@ import click
 import orjson
 
 from slackwater.cli.given_pipelines import pipeline_folder
+from slackwater.cli.main import settings_command
 from slackwater.cli.pipelines import read_topology
-from slackwater.command.invocation import SettingsCommand, setting
+from slackwater.command.invocation import setting
 from slackwater.command.output import Output, json_option
 from slackwater.control import EqualStages, Sharing, find_equal_stages
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import RunSection, Settings
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @click.argument("pipeline", metavar="[DIR]", required=False)
 @click.option("--sql", "with_sql", is_flag=True, help="Also show the statements that the stages evaluate.")
 @setting("run.checkpoint", "Also show what the stages keep in this checkpoint.")

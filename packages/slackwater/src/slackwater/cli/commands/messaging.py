@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import click
 import orjson
 
+from slackwater.cli.main import settings_group
 from slackwater.command.boundary import options
 from slackwater.command.invocation import (
     POSTGRES_URL,
-    CommandGroup,
     Database,
     connected,
     kafka_settings,
@@ -33,7 +33,7 @@ _SHOWN = 20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def messaging() -> None:
     """Check that the messages of a service are in their topics.
 
@@ -170,7 +170,7 @@ _FOREIGN = "not from a sender: its owner has to decide"
 _COMMITTED, _NOT_COMMITTED = "has committed it", "has not committed it"
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def indoubt() -> None:
     """Show and resolve prepared transactions that message senders have left in a database.
 

@@ -20,7 +20,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from slackwater.cli.given_pipelines import ENTRY_POINTS, NAMESPACE, installed_distribution, pipeline_folder
-from slackwater.command.invocation import SettingsCommand, search_path_lines, setting
+from slackwater.cli.main import settings_command
+from slackwater.command.invocation import search_path_lines, setting
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
 from slackwater.settings.errors import installing
@@ -272,7 +273,7 @@ def _add(archive: tarfile.TarFile, file: _File) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--name", metavar="NAME", help="Name of the pipeline.  [default: name of the folder]")
 @setting("source", "The connector's topic.prefix.  [default: inv]")

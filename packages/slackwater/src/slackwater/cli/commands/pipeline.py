@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 import click
 
 from slackwater.cli.given_pipelines import tables_url
+from slackwater.cli.main import settings_group
 from slackwater.cli.pipelines import OF_ONE_SOURCE, open_pipeline_log, read_topology, remarks_on
 from slackwater.cli.revisions import readers_of
 from slackwater.cli.topics import known_topics
 from slackwater.client import open_leases
-from slackwater.command.invocation import YES, CommandGroup, kafka_settings, setting
+from slackwater.command.invocation import YES, kafka_settings, setting
 from slackwater.command.output import Output, ago, aligned, json_option
 from slackwater.control import KnownRun, PipelineNode, Topology, is_over, known_runs, make_topology
 from slackwater.cuts import PipelineLog
@@ -367,7 +368,7 @@ _BROKERS = setting("kafka.bootstrap", "The brokers of the pipelines.")
 _CHECKPOINT = setting("run.checkpoint", "Location of its state, if it is not the registered one.")
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def pipeline() -> None:
     """List pipelines, reset a pipeline to start over, or delete it.
 

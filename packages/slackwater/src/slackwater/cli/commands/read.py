@@ -21,6 +21,7 @@ from slackwater.cli.given_pipelines import (
     open_outputs,
     pipelines_to_read,
 )
+from slackwater.cli.main import settings_command, settings_group
 from slackwater.cli.pipelines import of_one_chain
 from slackwater.cli.revisions import read_by
 from slackwater.client import (
@@ -37,8 +38,6 @@ from slackwater.client import (
     wait_visible,
 )
 from slackwater.command.invocation import (
-    CommandGroup,
-    SettingsCommand,
     kafka_settings,
     lsn_of,
     setting,
@@ -52,7 +51,7 @@ from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @pipelines_to_read
 @click.option("--views", metavar="NAME,…", help="Views, or output topics or tables.  [default: all]")
 @click.option("--lsn", metavar="LSN", help="Read as of this commit: 0/153D218, or a decimal number.")
@@ -285,7 +284,7 @@ def document_lines(documents: Sequence[bytes]) -> list[str]:
     ]
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @pipelines_to_read
 @click.option("--lsn", metavar="LSN", required=True, help="The commit: 0/153D218, or a decimal number.")
 @timeout_option(30, "Seconds to wait; 0 checks once.")
@@ -369,7 +368,7 @@ def answer_rows(at: CommitPosition, shown: Shown, *, is_visible: bool) -> list[t
 _BROKERS = setting("kafka.bootstrap", "The brokers of the pipelines.")
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def lease() -> None:
     """Show, renew and end leases, which keep views readable at one commit.
 

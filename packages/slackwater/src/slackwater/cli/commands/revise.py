@@ -12,6 +12,7 @@ import click
 
 from slackwater.cli.commands.pipeline import check_retirable, remove_pipeline
 from slackwater.cli.given_pipelines import open_outputs
+from slackwater.cli.main import settings_group
 from slackwater.cli.pipelines import open_pipeline_log, read_registered, read_topology
 from slackwater.cli.revisions import (
     Registered,
@@ -24,7 +25,7 @@ from slackwater.cli.revisions import (
     switch_readers,
 )
 from slackwater.client import ComparedView, DocumentComparison, OfOneSource, PipelineOutput, compare_views
-from slackwater.command.invocation import CommandGroup, setting, timeout_option
+from slackwater.command.invocation import setting, timeout_option
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import PipelineState, Progress, Topology
 from slackwater.protocol import CommitPosition, InputError, SystemClock, commit_id, epoch_ms
@@ -54,7 +55,7 @@ _KEYS = click.option(
 )
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def revise() -> None:
     """Compare two revisions of a pipeline, and switch readers from one to the other.
 

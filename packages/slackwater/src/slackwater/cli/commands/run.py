@@ -13,8 +13,9 @@ import click
 from prometheus_client import CollectorRegistry
 
 from slackwater.cli.given_pipelines import pipeline_folder
+from slackwater.cli.main import settings_command
 from slackwater.command.connect_rest import ConnectRest
-from slackwater.command.invocation import SettingsCommand, required, servers, setting
+from slackwater.command.invocation import required, servers, setting
 from slackwater.command.listening import HttpSettings, http_settings, serving
 from slackwater.command.output import Output, show_findings
 from slackwater.observe.stopping import stop_on_signals
@@ -34,7 +35,7 @@ SHOWN_SECONDS = 0.001
 """A part of a batch that took less is not in its line."""
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @click.argument("pipeline", metavar="DIR")
 @setting("kafka.bootstrap", "The brokers of source and output.")
 @setting("redis.url", "redis://host:port, where the sidecar publishes.")
@@ -255,7 +256,7 @@ class _Counting(logging.Handler):
         self._monitor.count_log_record(record)
 
 
-@click.command("archive-classes", cls=SettingsCommand)
+@settings_command("archive-classes")
 def archive_classes(settings: Settings) -> None:
     """Halve the CPU time that pipelines on this machine need to start.
 

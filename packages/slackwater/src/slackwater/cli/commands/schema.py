@@ -10,7 +10,8 @@ import click
 from slackwater.cdc.captured import CapturedFinding, faults_of_table, key_faults
 from slackwater.cdc.catalogue import CatalogueReader, find_publication, read_tables, shared_topic_findings
 from slackwater.cli.given_pipelines import pipeline_folder
-from slackwater.command.invocation import POSTGRES_URL, CommandGroup, Database, connected
+from slackwater.cli.main import settings_group
+from slackwater.command.invocation import POSTGRES_URL, Database, connected
 from slackwater.command.output import Output, aligned
 from slackwater.protocol import InputError, SourceTopics
 from slackwater.protocol.keys import table_name
@@ -36,7 +37,7 @@ _OUTPUT_FILE = click.option(
 )
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def schema() -> None:
     """Generate the table declarations of a pipeline, or compare them with the database.
 

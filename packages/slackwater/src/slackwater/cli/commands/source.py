@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 import click
 
 from slackwater.cli.examination import SourceFacts, Sources, examine, open_sources
+from slackwater.cli.main import settings_group
 from slackwater.command.boundary import options
-from slackwater.command.invocation import YES, CommandGroup, lsn_of, required, setting
+from slackwater.command.invocation import YES, lsn_of, required, setting
 from slackwater.command.output import Output, aligned, utc
 from slackwater.control import known_pipelines
 from slackwater.cuts import CutLog, CutLogDamagedError, FrontierState, FrontierStatus, TopicUnavailableError
@@ -265,7 +266,7 @@ def _newest_end(facts: SourceFacts) -> int | None:
     return max(seen, default=None)
 
 
-@click.group(cls=CommandGroup)
+@settings_group()
 def source() -> None:
     """Make a decision for a source: skip a transaction, begin a timeline, skip a damaged record.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slackwater.cli.given_pipelines import pipeline_folder
-from slackwater.command.invocation import SettingsCommand, required, setting
+from slackwater.cli.main import settings_command
+from slackwater.command.invocation import required, setting
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.engine.state.inspection import (
     BucketState,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text do
 SHOWN = 5
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @click.argument("place", metavar="DIR")
 @setting("run.checkpoint", "Location of the state: a folder, or s3://…")
 @click.option(

@@ -10,6 +10,7 @@ import msgspec
 from slackwater.cdc.connector import unknown_properties
 from slackwater.cli.diagnosis import Finding, diagnose
 from slackwater.cli.examination import SourceFacts, examine, open_sources
+from slackwater.cli.main import settings_command
 from slackwater.cli.pipelines import (
     cause_lines,
     open_marker_store,
@@ -17,7 +18,7 @@ from slackwater.cli.pipelines import (
     read_topology,
     reported_status,
 )
-from slackwater.command.invocation import SettingsCommand, required, setting, sources_of, start_command
+from slackwater.command.invocation import required, setting, sources_of, start_command
 from slackwater.command.output import Output, ago, aligned, json_option, utc
 from slackwater.control import (
     ComponentKind,
@@ -41,7 +42,7 @@ from slackwater.settings.errors import unknown
 from slackwater.settings.model import Settings
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @setting("source", "The connector's topic.prefix.")
 @setting("redis.url", "redis://host:port, where the sidecar publishes.")
 @setting("kafka.bootstrap", "The brokers; omit to hide pipelines.")

@@ -11,6 +11,7 @@ import click
 
 from slackwater.cdc.envelope import decode_change
 from slackwater.cli.given_pipelines import pipeline_folder
+from slackwater.cli.main import settings_command
 from slackwater.cli.pipelines import open_pipeline_log
 from slackwater.cli.topics import known_topics
 from slackwater.client import (
@@ -21,7 +22,7 @@ from slackwater.client import (
     Transaction,
     TransactionalConsumer,
 )
-from slackwater.command.invocation import SettingsCommand, kafka_settings, setting
+from slackwater.command.invocation import kafka_settings, setting
 from slackwater.command.output import Output, json_option
 from slackwater.control import known_runs
 from slackwater.observe.stopping import stop_on_signals
@@ -40,7 +41,7 @@ MOST_EVENTS = 50_000
 _KAFKA = "kafka"
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @click.argument("view", metavar="VIEW")
 @setting("kafka.bootstrap", "The brokers.")
 @click.option("--from-beginning", is_flag=True, help="Start with the first existing commit.")
@@ -147,7 +148,7 @@ def _text(data: bytes | None) -> str:
     return text
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @click.argument("pipeline", metavar="DIR")
 @setting("kafka.bootstrap", "The brokers of the source.")
 @click.option(

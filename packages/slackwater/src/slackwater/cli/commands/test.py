@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.command.invocation import SettingsCommand
+from slackwater.cli.main import settings_command
 from slackwater.command.output import Output
 from slackwater.protocol import InputError
 from slackwater.settings.model import Settings
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # it loads DuckDB; the help text does not need it
     from slackwater.pipeline.testing.cases import ViewCase
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @click.argument(
     "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path)
 )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import click
 
+from slackwater.cli.main import settings_command
 from slackwater.cli.pipelines import (
     OF_ONE_SOURCE,
     cause_lines,
@@ -12,7 +13,7 @@ from slackwater.cli.pipelines import (
     signs_of_topology,
     topology_lines,
 )
-from slackwater.command.invocation import SettingsCommand, setting
+from slackwater.command.invocation import setting
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import (
     ComponentKind,
@@ -28,7 +29,7 @@ from slackwater.settings.model import Settings
 _COLOURS = {"running": "black", "left": "gray50", "failed": "red", "vanished": "red"}
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @setting("kafka.bootstrap", "The brokers of the pipelines.")
 @OF_ONE_SOURCE
 @json_option("one JSON object")
@@ -122,7 +123,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @setting("kafka.bootstrap", "The brokers of pipelines.")
 @setting("redis.url", "redis://host:port, where sidecars report.")
 @OF_ONE_SOURCE
@@ -180,7 +181,7 @@ def _seconds(milliseconds: int | None) -> str:
     return "not known" if milliseconds is None else f"{milliseconds / 1000:,.1f} s"
 
 
-@click.command(cls=SettingsCommand)
+@settings_command()
 @setting("kafka.bootstrap", "The brokers of the pipelines.")
 @OF_ONE_SOURCE
 @json_option("one JSON array")
