@@ -13,9 +13,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from slackwater.client.kafka import KafkaBroker, KafkaWriter
+from slackwater.client.kafka import KafkaBroker
 from slackwater.client.lake_views import LakeReaders
 from slackwater.client.topic_views import TopicReaders
+from slackwater.client.writer import KafkaWriter
 from slackwater.outputs.lake import delta
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.protocol import KafkaSettings, LakeSettings

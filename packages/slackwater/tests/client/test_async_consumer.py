@@ -32,8 +32,8 @@ from slackwater.client import (
     TransactionLostError,
 )
 from slackwater.client.async_consumer import _ConsumerThread, _HeldConsumer
-from slackwater.client.broker import Stored
 from slackwater.client.finishing import finished
+from slackwater.client.kafka import Stored
 from slackwater.protocol import ConfigError, KafkaSettings, SystemClock, UnavailableError
 from slackwater_lab.fakes.broker import MemoryBroker, MemoryMember, MemoryReader
 from slackwater_lab.fakes.outputs import OutputWriter, Ticking, World

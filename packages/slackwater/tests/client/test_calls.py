@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from slackwater.client import OutcomeUnknownError, OutputTopics, TransactionalConsumer, TransactionalProducer
-from slackwater.client.broker import Portion
+from slackwater.client.kafka import Portion
 from slackwater.protocol import (
     CommitPosition,
     ConfigError,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slackwater.client import ByPartition, ByUnit, ChangeTopics, Transaction
-from slackwater.client.broker import Stored
+from slackwater.client.kafka import Stored
 from slackwater.protocol import CommittedTransaction, StateError, from_epoch_ms
 from slackwater.protocol.keys import cut_log_topic, data_topic
 from slackwater_lab.fakes.broker import MemoryBroker

@@ -7,9 +7,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.client.broker import Member
 from slackwater.client.kafka import KafkaBroker as ClientBroker
-from slackwater.client.kafka import _KafkaMember
+from slackwater.client.kafka import KafkaMember
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import KafkaSettings, StateError
 
@@ -21,13 +20,13 @@ def topic() -> str:
     return f"t{uuid4().hex[:10]}"
 
 
-def member_of(kafka_broker: KafkaBroker, topic: str) -> Member:
+def member_of(kafka_broker: KafkaBroker, topic: str) -> KafkaMember:
     return ClientBroker(KafkaSettings(kafka_broker.bootstrap), topic, 1).member(
         f"{topic}.g", topic, lambda _: None
     )
 
 
-def poll_for_ever(member: Member) -> NoReturn:
+def poll_for_ever(member: KafkaMember) -> NoReturn:
     while True:
         member.poll(0.1)
 
@@ -44,15 +43,15 @@ def test_a_topic_that_a_broker_first_denies_is_joined(
     kafka_broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker denies a new topic until it has heard of it."""
-    look_again, denials = _KafkaMember._look_again, []  # noqa: SLF001
+    look_again, denials = KafkaMember._look_again, []  # noqa: SLF001
 
-    def create_first(self: _KafkaMember) -> None:
+    def create_first(self: KafkaMember) -> None:
         admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
         admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
         denials.append(topic)
         look_again(self)
 
-    monkeypatch.setattr(_KafkaMember, "_look_again", create_first)
+    monkeypatch.setattr(KafkaMember, "_look_again", create_first)
     member = member_of(kafka_broker, topic)
     while not member.lanes:
         member.poll(0.1)

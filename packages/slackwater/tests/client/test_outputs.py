@@ -20,7 +20,7 @@ from slackwater.client import (
     TransactionalConsumer,
     TransactionLostError,
 )
-from slackwater.client.broker import Stored
+from slackwater.client.kafka import Stored
 from slackwater.client.transaction import Place
 from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError, from_epoch_ms
 from slackwater.protocol.keys import commit_topic

@@ -21,7 +21,7 @@ from slackwater.client import (
     TransactionLostError,
 )
 from slackwater.client.kafka import KafkaBroker as Broker
-from slackwater.client.kafka import KafkaWriter
+from slackwater.client.writer import KafkaWriter
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import (
     CommitPosition,

@@ -11,9 +11,10 @@ from zlib import crc32
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, Message, TopicPartition
 
 from slackwater.cdc.batch import Record
-from slackwater.client.broker import Portion, ProducerSettings, Stored
 from slackwater.client.errors import TransactionLostError
+from slackwater.client.kafka import KafkaBroker, KafkaMember, KafkaReader, Portion, Stored
 from slackwater.client.transaction import Place
+from slackwater.client.writer import ProducerSettings
 from slackwater.kafka.transactions import DeliveryReport, Headers, KafkaTransactions
 from slackwater.protocol import (
     Clock,
@@ -54,8 +55,8 @@ class _Partition:
     end: int = 0
 
 
-class MemoryBroker:
-    """Implements :class:`slackwater.client.broker.Broker`. What is written is committed at once. Thread-safe.
+class MemoryBroker(KafkaBroker):
+    """A broker in memory. What is written is committed at once. Thread-safe.
 
     Args:
         at_once: Records that a reader returns at once, of all its partitions.
@@ -152,8 +153,8 @@ class MemoryBroker:
         return MemoryWriter(self, transactional_id)
 
 
-class MemoryReader:
-    """Implements :class:`slackwater.client.broker.Reader`."""
+class MemoryReader(KafkaReader):
+    """Reads from a broker in memory."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -161,7 +162,7 @@ class MemoryReader:
         self.paused: frozenset[Place] = frozenset()
 
     def begin(self, starts: Mapping[Place, int]) -> None:
-        """See the protocol; refuses partitions that are being read, as librdkafka does."""
+        """See the base class; refuses partitions that are being read, as librdkafka does."""
         if again := starts.keys() & self._positions.keys():
             raise StateError(f"{sorted(again)} are read already", "reset the reader first")
         self._positions.update(starts)
@@ -174,7 +175,7 @@ class MemoryReader:
         self.paused = places
 
     def read(self, seconds: float) -> list[Portion]:
-        """See the protocol; never waits. Each time another partition is read first."""
+        """See the base class; never waits. Each time another partition is read first."""
         with self._broker.lock:
             return self._read()
 
@@ -204,11 +205,11 @@ class MemoryReader:
         return held.low, held.end
 
     def close(self) -> None:
-        """See the protocol."""
+        """Has no connections."""
 
 
-class MemoryMember:
-    """Implements :class:`slackwater.client.broker.Member`."""
+class MemoryMember(KafkaMember):
+    """One member of a group of a broker in memory."""
 
     def __init__(self, group: "_Group", on_revoke: Callable[[frozenset[int]], None]) -> None:
         self._group = group
@@ -217,16 +218,8 @@ class MemoryMember:
         self._gone: frozenset[int] = frozenset()
         self.target: frozenset[int] = frozenset()
 
-    @property
-    def lanes(self) -> frozenset[int]:
-        return self._lanes
-
-    def take_gone(self) -> frozenset[int]:
-        gone, self._gone = self._gone, frozenset()
-        return gone
-
     def poll(self, seconds: float) -> None:
-        """See the protocol; never waits."""
+        """See the base class; never waits."""
         if leaving := self._lanes - self.target:
             self._on_revoke(leaving)
             self._lanes -= leaving
@@ -244,7 +237,7 @@ class MemoryMember:
         return is_member
 
     def group_metadata(self) -> Any:
-        """See the protocol: the member itself."""
+        """See the base class: the member itself."""
         return self
 
     @property
@@ -344,7 +337,7 @@ class MemoryWriter(KafkaTransactions):
         return None
 
     def discard(self) -> None:
-        """See the protocol."""
+        """Has no connections."""
 
     def _end(self) -> None:
         """Writes the transaction's markers."""

@@ -1,7 +1,6 @@
 """Reads and writes whole source transactions in Kafka, for services. Needs neither Spark nor a JVM."""
 
 from slackwater.client.async_consumer import AsyncTransaction, AsyncTransactionalConsumer
-from slackwater.client.broker import ProducerSettings
 from slackwater.client.comparison import (
     ComparedView,
     Difference,
@@ -41,6 +40,7 @@ from slackwater.client.snapshot import (
 )
 from slackwater.client.topic_views import TopicOutput
 from slackwater.client.transaction import Commit, Transaction
+from slackwater.client.writer import ProducerSettings
 
 __all__ = [
     "AsyncTransaction",

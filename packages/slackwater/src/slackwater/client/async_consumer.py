@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 from confluent_kafka import TopicPartition
 
 from slackwater.cdc.batch import Record
-from slackwater.client.broker import Broker
 from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
 from slackwater.client.feeds import Feed
 from slackwater.client.finishing import finished
 from slackwater.client.inputs import Inputs, Share
+from slackwater.client.kafka import KafkaBroker
 from slackwater.client.transaction import LanePosition, Piece, Transaction
 from slackwater.protocol import Clock, CommitPosition, ConfigError, KafkaSettings, SystemClock, epoch_ms
 
@@ -269,7 +269,7 @@ class AsyncTransactionalConsumer:
 
     def __init__(
         self,
-        kafka: KafkaSettings | Broker,
+        kafka: KafkaSettings | KafkaBroker,
         inputs: Inputs,
         *,
         group: str,

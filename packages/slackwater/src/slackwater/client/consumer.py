@@ -7,11 +7,10 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from slackwater.client.broker import Broker, Stored
 from slackwater.client.errors import TransactionLostError
 from slackwater.client.feeds import Feed, Merge, feed_of
 from slackwater.client.inputs import Everything, Inputs, Share, check_inputs
-from slackwater.client.kafka import KafkaBroker
+from slackwater.client.kafka import KafkaBroker, Stored
 from slackwater.client.transaction import LanePosition, Piece, Place, Transaction
 from slackwater.protocol import (
     Clock,
@@ -58,7 +57,7 @@ class TransactionalConsumer:
     Not thread-safe. The handler must return within the group's ``max.poll.interval.ms``.
 
     Args:
-        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
+        kafka: The brokers.
         share: How the members of the group share the work; the same for all of them.
         positions: Returns the position of a lane, if the handler stores positions itself; called when a lane
             is taken over. None: the group's committed offsets are used.
@@ -70,7 +69,7 @@ class TransactionalConsumer:
 
     def __init__(
         self,
-        kafka: KafkaSettings | Broker,
+        kafka: KafkaSettings | KafkaBroker,
         inputs: Inputs,
         *,
         group: str,

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from slackwater.cdc.batch import Record
 from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
-from slackwater.client.broker import Broker, Stored
 from slackwater.client.changes import ChangeMerge
 from slackwater.client.inputs import ChangeTopics, Inputs, OutputTopics, Share
+from slackwater.client.kafka import KafkaBroker, Stored
 from slackwater.client.log import Log, commit_log, cut_log
 from slackwater.client.merges import OutputMerge
 from slackwater.client.readers import never_switched
@@ -227,7 +227,7 @@ _AGAIN_SECONDS = 0.1
 """The interval of checks whether the other revision has reached a commit."""
 
 
-def switch_log(broker: Broker, pipeline: str, clock: Clock) -> Log[ReaderSwitch]:
+def switch_log(broker: KafkaBroker, pipeline: str, clock: Clock) -> Log[ReaderSwitch]:
     """Returns the switches of a pipeline's readers; the newest one counts."""
     return Log(broker, readers_topic(pipeline), _decode, clock)
 
@@ -256,7 +256,13 @@ class _FollowedFeed:
     """
 
     def __init__(
-        self, broker: Broker, pipeline: str, views: Sequence[str], share: Share, max_bytes: int, clock: Clock
+        self,
+        broker: KafkaBroker,
+        pipeline: str,
+        views: Sequence[str],
+        share: Share,
+        max_bytes: int,
+        clock: Clock,
     ) -> None:
         self._broker, self._pipeline, self._views = broker, pipeline, views
         self._share, self._max_bytes, self._clock = share, max_bytes, clock
@@ -391,7 +397,7 @@ class _FollowedFeed:
         return self._feeds[revision]
 
 
-def feed_of(inputs: Inputs, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
+def feed_of(inputs: Inputs, broker: KafkaBroker, share: Share, max_bytes: int, clock: Clock) -> Feed:
     """Returns the feed that reads inputs.
 
     Raises:

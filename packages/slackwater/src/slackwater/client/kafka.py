@@ -1,4 +1,4 @@
-"""Implements what clients need from Kafka with confluent_kafka."""
+"""What clients need from Kafka: readers, members of groups, topics and writers."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -15,9 +15,9 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.batch import Record
-from slackwater.client.broker import Portion, ProducerSettings, Stored
-from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
+from slackwater.client.errors import TransactionLostError
 from slackwater.client.transaction import Place
+from slackwater.client.writer import NOT_A_MEMBER, KafkaWriter, ProducerSettings
 from slackwater.kafka.retry import (
     ABSENT_CODES,
     GROUP_REFUSED,
@@ -34,15 +34,8 @@ from slackwater.kafka.retry import (
     reason_of,
     watermark_offsets,
 )
-from slackwater.kafka.transactions import KafkaTransactions, is_fenced
-from slackwater.protocol import (
-    ConfigError,
-    KafkaSettings,
-    OvertakenError,
-    SlackwaterError,
-    StateError,
-    UnavailableError,
-)
+from slackwater.kafka.transactions import KafkaTransactions
+from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +50,6 @@ _AT_ONCE = 1_000
 """Records that are taken from librdkafka in one call."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
 _AWAY_TOO_LONG = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
-DROPPED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
-"""Codes of records that were dropped because their transaction had failed."""
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _NEEDED = NeededRights(user="the client's user", on_topics="Read on the topic")
 _CREATION_ADVICE = "grant the client's user Create on the topic, or create it"
@@ -66,18 +57,28 @@ _ABSENCE_ADVICE = (
     "check the name; a topic also appears to be missing if the client's user has no Describe right on it"
 )
 _OTHER_ADVICE = "check that the brokers are up and reachable, and check the address, the rights and the group"
-_NOT_A_MEMBER = (
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.FENCED_INSTANCE_ID,
-)
 _LEAVING = KafkaError._DESTROY  # noqa: SLF001
 """A consumer that is being closed has left the group before it asked us."""
 
 
+class Portion(NamedTuple):
+    """What was read from a partition."""
+
+    place: Place
+    records: list[Record]
+    position: int
+    """The offset that was reached; no more records below it will follow."""
+
+
+class Stored(NamedTuple):
+    """A committed offset of a consumer group."""
+
+    offset: int
+    metadata: str = ""
+
+
 class KafkaBroker:
-    """Implements :class:`slackwater.client.broker.Broker`.
+    """Makes readers, members and writers. Brokers in the memory of tests are subclasses.
 
     Args:
         kafka: The brokers, and further librdkafka settings for every client.
@@ -96,8 +97,8 @@ class KafkaBroker:
     def _admin(self) -> AdminClient:
         return AdminClient(self._config)
 
-    def reader(self) -> "_KafkaReader":
-        """See the protocol."""
+    def reader(self) -> "KafkaReader":
+        """Returns a reader without any partitions."""
         config: dict[str, str | int | float | bool] = {
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
@@ -108,19 +109,32 @@ class KafkaBroker:
             # fetch request that is in flight.
             "fetch.wait.max.ms": 20,
         }
-        return _KafkaReader(self._consumer(self._group, config), self._silence)
+        return KafkaReader(self._consumer(self._group, config), self._silence)
 
-    def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> "_KafkaMember":
-        """See the protocol."""
+    def member(self, group: str, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> "KafkaMember":
+        """Joins a group whose members share the partitions of a topic. Does not block.
+
+        ``on_revoke`` is called within :meth:`KafkaMember.poll` with partitions that are revoked; offsets that
+        it commits still count. It is not called for partitions that were lost.
+        """
         config = {"auto.offset.reset": "latest", "partition.assignment.strategy": "cooperative-sticky"}
-        return _KafkaMember(self._consumer(group, config), topic, on_revoke, self._silence)
+        return KafkaMember(self._consumer(group, config), topic, on_revoke, self._silence)
 
     def partitions(self, topic: str) -> int:
-        """See the protocol."""
+        """Returns the number of partitions of a topic; 0 if it does not exist.
+
+        Raises:
+            UnavailableError: Kafka does not answer, also in all methods below.
+        """
         return _asked(f"looking up topic {topic}", partial(_count, self._admin, topic))
 
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
-        """See the protocol."""
+        """Creates a topic that keeps its records forever, unless it exists.
+
+        Raises:
+            ConfigError: It has another number of partitions, although it must have exactly this one.
+            UnavailableError: Kafka rejects the request.
+        """
 
         def create(seconds: float) -> None:
             new = NewTopic(topic, partitions, -1, config=_FOR_EVER)
@@ -149,7 +163,12 @@ class KafkaBroker:
             )
 
     def compaction_lag(self, topic: str) -> timedelta | None:
-        """See the protocol. Also zero if the user may not read the topic's configuration."""
+        """Returns how long a topic keeps records at least, after newer ones with the same key replaced them.
+
+        Returns:
+            The time since they were written; zero if the user may not read the topic's configuration. None:
+            the topic is not compacted.
+        """
         resource = ConfigResource(ResourceType.TOPIC, topic)
 
         def ask(seconds: float) -> Mapping[str, ConfigEntry] | None:
@@ -170,7 +189,7 @@ class KafkaBroker:
         return timedelta(milliseconds=int(config["min.compaction.lag.ms"].value or 0))
 
     def writer(self, transactional_id: str, settings: ProducerSettings) -> KafkaTransactions:
-        """See the protocol."""
+        """Returns a writer that has not been opened yet."""
         return KafkaWriter(self._kafka, transactional_id, settings)
 
     def _consumer(self, group: str, config: Mapping[str, str | int | float | bool]) -> Consumer:
@@ -186,8 +205,12 @@ class KafkaBroker:
         )
 
 
-class _KafkaReader:
-    """Implements :class:`slackwater.client.broker.Reader`."""
+class KafkaReader:
+    """Reads committed records of partitions from given offsets on. Not thread-safe.
+
+    Methods raise only :class:`SlackwaterError`. Transient errors are not raised: the call waits for their
+    end, and so do later calls.
+    """
 
     def __init__(self, consumer: Consumer, silence: Retry) -> None:
         self._consumer = consumer
@@ -199,6 +222,7 @@ class _KafkaReader:
         """Topics that the user may see, as far as they were requested."""
 
     def begin(self, starts: Mapping[Place, int]) -> None:
+        """Starts to read further partitions."""
         if starts:
             for topic in sorted({topic for topic, _ in starts} - self._visible):
                 # Of a topic that the user may not see, librdkafka reads nothing, and reports no error.
@@ -208,11 +232,13 @@ class _KafkaReader:
             self._consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
 
     def reset(self) -> None:
+        """Stops reading all partitions. Does not block."""
         self._consumer.unassign()
         self._positions.clear()
         self._paused = frozenset()
 
     def pause(self, places: frozenset[Place]) -> None:
+        """Pauses exactly these partitions. Records that were prefetched from them may be read again."""
         if places == self._paused:
             return
         if resumed := self._paused - places:
@@ -222,6 +248,13 @@ class _KafkaReader:
         self._paused = places
 
     def read(self, seconds: float) -> list[Portion]:
+        """Returns the available records, or waits for up to ``seconds``; empty if none arrived.
+
+        Raises:
+            StateError: Records at the position of a partition are no longer in Kafka, or there is no such
+                partition.
+            UnavailableError: Kafka rejects the request.
+        """
         first = self._consumer.poll(seconds)
         if first is None:
             return []
@@ -235,10 +268,16 @@ class _KafkaReader:
         return found
 
     def bounds(self, place: Place) -> tuple[int, int]:
+        """Returns a partition's first offset, and the offset after its last. May block for some seconds.
+
+        Raises:
+            UnavailableError: Kafka does not answer, or does not have the partition.
+        """
         ask = partial(watermark_offsets, self._consumer, TopicPartition(*place))
         return _asked(f"reading the end offsets of {place[0]}/{place[1]}", ask)
 
     def close(self) -> None:
+        """Frees connections."""
         self._consumer.close()
 
     def _portion(self, place: Place, messages: Iterable[Message]) -> Portion:
@@ -287,8 +326,12 @@ class _KafkaReader:
                 _note(self._silence, error)
 
 
-class _KafkaMember:
-    """Implements :class:`slackwater.client.broker.Member`."""
+class KafkaMember:
+    """One member of a consumer group that shares the partitions of a topic. It does not read them.
+
+    :meth:`poll` must be called more often than the group's ``max.poll.interval.ms``; otherwise the member
+    loses its partitions. Not thread-safe.
+    """
 
     def __init__(
         self, consumer: Consumer, topic: str, on_revoke: Callable[[frozenset[int]], None], silence: Retry
@@ -303,13 +346,25 @@ class _KafkaMember:
 
     @property
     def lanes(self) -> frozenset[int]:
+        """The partitions that the member owned at the last :meth:`poll`."""
         return self._lanes
 
     def take_gone(self) -> frozenset[int]:
+        """Returns the partitions that were revoked or lost since the last call.
+
+        A partition that has come back since then is included, because another member may have owned it.
+        """
         gone, self._gone = self._gone, frozenset()
         return gone
 
     def poll(self, seconds: float) -> None:
+        """Polls the group: gives up partitions, after calling ``on_revoke``, and takes over others.
+
+        Blocks for at most ``seconds``, unless partitions are reassigned.
+
+        Raises:
+            UnavailableError: Kafka rejects the request.
+        """
         message = self._consumer.poll(seconds)
         if message is not None and (error := message.error()) is not None:
             if error.code() in ABSENT_CODES:
@@ -321,6 +376,11 @@ class _KafkaMember:
                 _note(self._silence, error)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
+        """Returns the group's committed offsets of the partitions that have any.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
         asked = [TopicPartition(*place) for place in places]
 
         def ask(seconds: float) -> list[TopicPartition]:
@@ -330,6 +390,14 @@ class _KafkaMember:
         return {(p.topic, p.partition): Stored(p.offset, p.metadata or "") for p in found if p.offset >= 0}
 
     def store(self, offsets: Mapping[Place, Stored]) -> bool:
+        """Commits offsets for the group; returns when they were acknowledged or rejected.
+
+        Returns False if nothing was committed, because the group is rebalancing or has removed this member;
+        the next :meth:`poll` reports that.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+        """
         if not offsets:
             return True
         parts = [TopicPartition(*place, each.offset, each.metadata) for place, each in offsets.items()]
@@ -340,7 +408,7 @@ class _KafkaMember:
                     if part.error is not None:
                         raise KafkaException(part.error)
             except KafkaException as error:
-                if code_of(error) not in (*_NOT_A_MEMBER, _LEAVING):
+                if code_of(error) not in (*NOT_A_MEMBER, _LEAVING):
                     raise
                 what = "offsets were not committed: %s; transactions may be delivered again"
                 logger.warning(what, reason_of(error))
@@ -350,6 +418,11 @@ class _KafkaMember:
         return _asked("committing the group's offsets", commit)
 
     def group_metadata(self) -> Any:
+        """Returns what a transactional producer needs to commit offsets on behalf of this member.
+
+        Raises:
+            TransactionLostError: The group has removed this member.
+        """
         member = self._consumer.memberid()
         metadata = self._consumer.consumer_group_metadata()
         if not member or self._consumer.memberid() != member:  # Kafka asks nobody about such a member's lanes
@@ -358,6 +431,7 @@ class _KafkaMember:
         return metadata
 
     def close(self) -> None:
+        """Calls ``on_revoke``, and leaves the group."""
         self._consumer.close()
 
     def _look_again(self) -> None:
@@ -384,70 +458,6 @@ class _KafkaMember:
         lost = frozenset(p.partition for p in partitions)
         self._lanes -= lost
         self._gone |= lost
-
-
-class KafkaWriter(KafkaTransactions):
-    """Writes the transactions of a producer.
-
-    Methods raise only :class:`SlackwaterError`; :class:`OvertakenError` means that another writer has opened
-    the same id, and :class:`OutcomeUnknownError` that it is not known whether a commit succeeded; then only
-    :meth:`discard` may follow. After other errors of a commit, the transaction was not committed. Sending
-    offsets raises :class:`TransactionLostError` if the group has removed the member.
-    """
-
-    def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: ProducerSettings) -> None:
-        self._id = transactional_id
-        super().__init__(
-            kafka,
-            transactional_id,
-            transaction_timeout=settings.transaction_timeout,
-            request_timeout=settings.request_timeout,
-            queue={"queue.buffering.max.kbytes": max(1, settings.max_bytes // 1024)},
-        )
-
-    def commit(self) -> None:
-        """See :meth:`KafkaTransactions.commit`."""
-        try:
-            super().commit()
-        except SlackwaterError as error:
-            cause = error.__cause__
-            if isinstance(cause, KafkaException) and cause.args[0].txn_requires_abort():
-                raise
-            raise OutcomeUnknownError(str(error), "") from error
-
-    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
-        return failure(self._id, what, error.args[0])
-
-
-def failure(transactional_id: str, what: str, error: KafkaError) -> SlackwaterError:
-    """Returns the error to raise for an error of Kafka in an operation of a producer."""
-    code, problem = error.code(), f"{what} failed: {error.str()} ({error.name()})"
-    if is_fenced(error):
-        hint = (
-            "another instance was opened after this one, or a transaction was open for longer than "
-            "transaction_timeout; to write from this process again, create a new producer"
-        )
-        return OvertakenError(f"producer {transactional_id} can no longer write: {problem}", hint)
-    needed = NeededRights(
-        user="the producer's user",
-        on_topics="Write on its topics",
-        on_group="Read on the consumer's group",
-        on_id=f"Write on the transactional id {transactional_id!r}",
-    )
-    advice = needed.advice(error)
-    if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD):
-        return ConfigError(problem, advice or "")
-    if code in ABSENT_CODES:
-        return StateError(
-            problem, "create the topic (make_table creates the topic of a table), or correct the name"
-        )
-    if code in _NOT_A_MEMBER:
-        hint = "nothing was written; the new owner of its lane receives the transaction again"
-        return TransactionLostError(
-            f"the transaction that was read was handed to another member of the group: {problem}", hint
-        )
-    hint = advice or "nothing of the transaction is visible; try again when the brokers can be reached"
-    return UnavailableError(problem, hint)
 
 
 def _count(admin: AdminClient, topic: str, seconds: float) -> int:

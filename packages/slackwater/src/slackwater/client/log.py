@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Generic, TypeVar
 
 from slackwater.cdc.batch import Record
-from slackwater.client.broker import Broker, Portion, Reader
+from slackwater.client.kafka import KafkaBroker, KafkaReader, Portion
 from slackwater.client.transaction import Place
 from slackwater.cuts.cut_log import RecordDecoder
 from slackwater.protocol import (
@@ -38,7 +38,7 @@ class Log(Generic[T]):
     """
 
     def __init__(
-        self, broker: Broker, topic: str, decode: Callable[[Record], T | None], clock: Clock
+        self, broker: KafkaBroker, topic: str, decode: Callable[[Record], T | None], clock: Clock
     ) -> None:
         self.place: Place = (topic, 0)
         self._decode = decode
@@ -123,7 +123,7 @@ class Log(Generic[T]):
 
 
 def read_between(
-    reader: Reader,
+    reader: KafkaReader,
     spans: Mapping[Place, tuple[int, int]],
     clock: Clock,
     patience_seconds: float = _PATIENCE_SECONDS,
@@ -160,7 +160,7 @@ def read_between(
     reader.reset()
 
 
-def commit_log(broker: Broker, topic: str, clock: Clock) -> Log[PlacedCommit]:
+def commit_log(broker: KafkaBroker, topic: str, clock: Clock) -> Log[PlacedCommit]:
     """Returns the commit records of a pipeline, from one of its commit topics."""
 
     def decode(record: Record) -> PlacedCommit:
@@ -170,7 +170,7 @@ def commit_log(broker: Broker, topic: str, clock: Clock) -> Log[PlacedCommit]:
     return Log(broker, topic, decode, clock)
 
 
-def cut_log(broker: Broker, source: str, clock: Clock) -> Log[PublishedCut]:
+def cut_log(broker: KafkaBroker, source: str, clock: Clock) -> Log[PublishedCut]:
     """Returns the cuts of a source. Damaged records are skipped if an operator has decided so."""
 
     def decisions(after_offset: int) -> list[PassDecision]:

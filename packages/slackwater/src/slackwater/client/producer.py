@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 
-from slackwater.client.broker import Broker, ProducerSettings
 from slackwater.client.consumer import TransactionalConsumer
 from slackwater.client.errors import OutcomeUnknownError, TransactionLostError
 from slackwater.client.finishing import finished
-from slackwater.client.kafka import DROPPED, KafkaBroker, failure
+from slackwater.client.kafka import KafkaBroker
 from slackwater.client.log import commit_log, read_between
 from slackwater.client.transaction import Commit
+from slackwater.client.writer import DROPPED, ProducerSettings, failure
 from slackwater.client.written import Row, WrittenTransaction, check_after, commit_after
 from slackwater.kafka.transactions import DeliveredOffsets, Headers, KafkaTransactions
 from slackwater.protocol import (
@@ -58,7 +58,7 @@ class TransactionalProducer:
     Not thread-safe. Only one transaction can be open at a time.
 
     Args:
-        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
+        kafka: The brokers.
         source: The name of the source. All topics begin with it.
         clock: Provides commit times, and measures deadlines.
 
@@ -70,7 +70,7 @@ class TransactionalProducer:
 
     def __init__(
         self,
-        kafka: KafkaSettings | Broker,
+        kafka: KafkaSettings | KafkaBroker,
         source: str,
         *,
         settings: ProducerSettings | None = None,
@@ -82,7 +82,7 @@ class TransactionalProducer:
         self._settings, self._clock = settings or ProducerSettings(), clock or SystemClock()
         if isinstance(kafka, KafkaSettings):
             kafka = KafkaBroker(kafka, self.transactional_id, _READ_AHEAD_BYTES)
-        self._broker: Broker = kafka
+        self._broker: KafkaBroker = kafka
         self._newest: CommitRecord | None = None
         self._open: ProducerTransaction | None = None
         self._beginning = threading.Lock()

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from slackwater.cdc.batch import Record
-from slackwater.client.broker import Broker, ProducerSettings
 from slackwater.client.errors import StateNotKeptError
 from slackwater.client.feeds import switch_log
 from slackwater.client.kafka import KafkaBroker
@@ -24,6 +23,7 @@ from slackwater.client.snapshot import (
     visible_commit,
 )
 from slackwater.client.transaction import Place
+from slackwater.client.writer import ProducerSettings
 from slackwater.control import first_source, known_pipelines
 from slackwater.cuts.compacted_topic import decoded_entry
 from slackwater.protocol import (
@@ -152,10 +152,10 @@ class TopicOutput:
     use.
 
     Args:
-        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
+        kafka: The brokers.
     """
 
-    def __init__(self, kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None) -> None:
+    def __init__(self, kafka: KafkaSettings | KafkaBroker, pipeline: str, clock: Clock | None = None) -> None:
         self.pipeline = pipeline
         """See the protocol."""
         self._broker, self._clock = _broker(kafka, pipeline), clock or SystemClock()
@@ -348,11 +348,11 @@ class TopicReaders(Readers):
     processes switch at once, the second one fences the first.
 
     Args:
-        kafka: The brokers; in tests any :class:`~slackwater.client.broker.Broker`.
+        kafka: The brokers.
         pipeline: The name, with or without a revision.
     """
 
-    def __init__(self, kafka: KafkaSettings | Broker, pipeline: str) -> None:
+    def __init__(self, kafka: KafkaSettings | KafkaBroker, pipeline: str) -> None:
         super().__init__(pipeline)
         self._broker = _broker(kafka, self.pipeline)
         self._topic = readers_topic(self.pipeline)
@@ -387,7 +387,7 @@ class TopicReaders(Readers):
         return done
 
 
-def _broker(kafka: KafkaSettings | Broker, pipeline: str) -> Broker:
+def _broker(kafka: KafkaSettings | KafkaBroker, pipeline: str) -> KafkaBroker:
     return KafkaBroker(kafka, f"read-{pipeline}", _MAX_BYTES) if isinstance(kafka, KafkaSettings) else kafka
 
 
