@@ -15,7 +15,7 @@ from slackwater.client.kafka import KafkaBroker
 from slackwater.client.log import commit_log, read_between
 from slackwater.client.transaction import Commit
 from slackwater.client.writer import DROPPED, ProducerSettings, failure
-from slackwater.client.written import Row, WrittenTransaction, check_after, commit_after
+from slackwater.client.written import Row, WrittenTransaction, commit_after
 from slackwater.kafka.transactions import DeliveredOffsets, Headers, KafkaTransactions
 from slackwater.protocol import (
     Clock,
@@ -167,9 +167,7 @@ class TransactionalProducer:
     def _begin(self, given: Commit | None) -> tuple[KafkaTransactions, WrittenTransaction]:
         writer = self._ready_writer()
         now_ms = epoch_ms(self._clock.now())
-        if given is not None:
-            check_after(self.position, given)
-        commit = given or commit_after(self.source, self._newest, now_ms)
+        commit = commit_after(self.source, self._newest, given, now_ms)
         try:
             writer.begin()
         except SlackwaterError as error:
@@ -369,7 +367,7 @@ class ProducerTransaction:
     @property
     def position(self) -> CommitPosition:
         """Its position in the source's commit order."""
-        return self._writing[1].position
+        return self._writing[1].commit.position
 
     def insert(self, table: str, key: Row, row: Row) -> None:
         """Writes the insertion of a row. The row need not repeat the columns of the key.
@@ -418,8 +416,7 @@ class ProducerTransaction:
             value: The value; None: a tombstone.
             headers: Names and values. They follow the headers that Slackwater adds.
         """
-        written = self._writing[1]
-        if not written.has(topic):
+        if topic not in self._writing[1].reports:
             self._check_plain(topic)
         self._produce(topic, key, value, [*self._headers, *headers])
 
@@ -444,7 +441,7 @@ class ProducerTransaction:
         source = self._producer.source
         topics = transaction_topic(source), commit_topic(source)
         told, log = DeliveredOffsets(), DeliveredOffsets()
-        key, begin, end = written.boundaries()
+        key, begin, end = written.changes.boundaries()
         for value in (begin, end):
             writer.produce(topics[0], key, value, self._headers, told.report)
         record = written.commit_record()
@@ -470,7 +467,7 @@ class ProducerTransaction:
     def _produce(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         writer, written = self._writing
         try:
-            writer.produce(topic, key, value, headers, written.report_of(topic))
+            writer.produce(topic, key, value, headers, written.reports[topic].report)
             written.handed_over += 1
             if not written.handed_over % _SERVE_EVERY:
                 writer.serve()

@@ -4,6 +4,7 @@ Rows of Python values are encoded as JSON, in the format in which Debezium write
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -12,15 +13,9 @@ from uuid import UUID
 
 import msgspec
 
-from slackwater.cdc.change_writer import (
-    Boundaries,
-    ChangeWriter,
-    EventSource,
-    TableChangeWriter,
-    WrittenCommit,
-)
+from slackwater.cdc.change_writer import ChangeWriter, EventSource, TableChangeWriter, WrittenCommit
 from slackwater.client.transaction import Commit
-from slackwater.kafka.transactions import DeliveredOffsets, DeliveryReport, Headers
+from slackwater.kafka.transactions import DeliveredOffsets, Headers
 from slackwater.protocol import CommitPosition, CommitRecord, ConfigError
 from slackwater.protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID, data_topic
 
@@ -38,30 +33,27 @@ _STEP: Final = 1 << 24
 _NS_PER_MS: Final = 1_000_000
 
 
-def commit_after(source: str, newest: CommitRecord | None, now_ms: int) -> Commit:
-    """Returns the commit whose position the producer chooses: after the newest one.
+def commit_after(source: str, newest: CommitRecord | None, given: Commit | None, now_ms: int) -> Commit:
+    """Returns the commit that follows the newest one: a given one of another source, or one chosen here.
 
-    Its time is not before that of the newest commit, even if the clock goes back.
+    The time of the latter is not before that of the newest commit, even if the clock goes back.
+
+    Raises:
+        ConfigError: The position of the given commit is not above the newest one.
     """
     timeline, lsn, newest_ms = (
         (1, 0, 0) if newest is None else (newest.timeline, newest.commit_lsn, newest.commit_ts_ms)
     )
-    return Commit(
-        source=source, timeline=timeline, lsn=lsn + _STEP, xid=None, commit_ts_ms=max(now_ms, newest_ms)
-    )
-
-
-def check_after(newest: CommitPosition | None, commit: Commit) -> None:
-    """Checks that a transaction may take the position of a commit of another source.
-
-    Raises:
-        ConfigError: The position is not above the newest commit.
-    """
-    if newest is not None and commit.position <= newest:
+    if given is None:
+        now_ms = max(now_ms, newest_ms)
+        return Commit(source=source, timeline=timeline, lsn=lsn + _STEP, xid=None, commit_ts_ms=now_ms)
+    newest_position = CommitPosition(timeline, lsn)
+    if newest is not None and given.position <= newest_position:
         hint = (
             "positions must increase; skip commits up to the producer's position, which are already written"
         )
-        raise ConfigError(f"commit {commit.position} is not above the newest commit, {newest}", hint)
+        raise ConfigError(f"commit {given.position} is not above the newest commit, {newest_position}", hint)
+    return given
 
 
 class WrittenTransaction:
@@ -73,14 +65,13 @@ class WrittenTransaction:
     """
 
     def __init__(self, source: str, commit: Commit, previous: CommitPosition | None, now_ms: int) -> None:
-        self._source = source
-        self._commit = commit
+        self._source, self.commit = source, commit
         is_same = previous is not None and previous.timeline == commit.timeline
         self._previous = previous.lsn if previous is not None and is_same else 0
         written = WrittenCommit(commit.xid, commit.lsn, self._previous, commit.commit_ts_ms)
-        self._changes = ChangeWriter(EventSource(source, source), written, now_ms)
+        self.changes = ChangeWriter(EventSource(source, source), written, now_ms)
         self._tables: dict[str, tuple[str, TableChangeWriter]] = {}
-        self.reports: dict[str, DeliveredOffsets] = {}
+        self.reports = defaultdict[str, DeliveredOffsets](DeliveredOffsets)
         """The delivery reports of each topic."""
         self.handed_over = 0
         """The number of records for which a report is expected."""
@@ -103,48 +94,28 @@ class WrittenTransaction:
         old, new = (
             None if row is None else encode_row(_with_key(table, key, row)) for row in (before, after)
         )
-        event = writer.event(old, new, op=op, lsn=self._previous + self._changes.total + 1)
+        event = writer.event(old, new, op=op, lsn=self._previous + self.changes.total + 1)
         return topic, record_key, event
-
-    def has(self, topic: str) -> bool:
-        """Returns whether a record was written to a topic."""
-        return topic in self.reports
-
-    def report_of(self, topic: str) -> DeliveryReport:
-        """Returns the function that receives the delivery reports of a topic."""
-        found = self.reports.get(topic)
-        if found is None:
-            found = self.reports[topic] = DeliveredOffsets()
-        return found.report
-
-    @property
-    def position(self) -> CommitPosition:
-        """The position of its commit."""
-        return self._commit.position
 
     @property
     def headers(self) -> Headers:
         """The headers that every record gets."""
         return [
-            (HEADER_COMMIT_LSN, str(self._commit.lsn)),
+            (HEADER_COMMIT_LSN, str(self.commit.lsn)),
             (HEADER_PIPELINE, self._source),
-            (HEADER_XID, str(self._changes.xid)),
+            (HEADER_XID, str(self.changes.xid)),
         ]
-
-    def boundaries(self) -> Boundaries:
-        """Returns BEGIN, and END with the number of changes so far."""
-        return self._changes.boundaries()
 
     def commit_record(self) -> CommitRecord:
         """Returns the commit record, with the offsets of all delivered records."""
-        commit = self._commit
+        commit = self.commit
         return CommitRecord(
             pipeline=self._source,
             source=self._source,
             timeline=commit.timeline,
             commit_lsn=commit.lsn,
             previous_lsn=self._previous,
-            xid=self._changes.xid,
+            xid=self.changes.xid,
             commit_ts_ms=commit.commit_ts_ms,
             offsets={topic: each.ranges() for topic, each in sorted(self.reports.items())},
             commit_ts_ns=commit.commit_ts_ms * _NS_PER_MS,
@@ -156,7 +127,7 @@ class WrittenTransaction:
             raise ConfigError(
                 f"{table!r} is not the name of a table", "expected schema.table, for example public.invoice"
             )
-        return data_topic(self._source, table), self._changes.table(schema, name)
+        return data_topic(self._source, table), self.changes.table(schema, name)
 
 
 def _with_key(table: str, key: Row, row: Row) -> Row:
