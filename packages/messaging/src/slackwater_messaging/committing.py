@@ -296,12 +296,8 @@ def find_prepared(connection: Database, sender: str | None = None) -> list[Prepa
 def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelta | None = None) -> bool:
     """Returns whether the newest outcome record names a transaction. Final after a takeover of the sender.
 
-    Args:
-        kafka: The brokers.
-        sender: The sender's name.
-        gid: The transaction.
-        patience: How long to wait for an open Kafka transaction of the sender. None: do not wait, because
-            there is none once the sender's name was taken over.
+    It waits for an open Kafka transaction of the sender, but not without ``patience``: there is none once the
+    sender's name was taken over.
 
     Raises:
         StateError: The sender's topic of outcomes no longer exists, so the outcome is not known.

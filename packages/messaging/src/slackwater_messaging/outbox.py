@@ -89,16 +89,10 @@ DELETE FROM {table} AS saved USING unnest(%s::bigint[], %s::bigint[]) AS sent(id
 WHERE saved.id = sent.id
     AND saved.created_at = timestamptz 'epoch' + sent.created_us * interval '1 microsecond'
 """
-_REMOVE_OWN: Final = """
-WITH sent AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[]) AS sent(id, created_us)),
-removed AS (
-    DELETE FROM {table} AS saved USING sent
-    WHERE saved.id = sent.id
-        AND saved.created_at = timestamptz 'epoch' + sent.created_us * interval '1 microsecond'
-    RETURNING saved.id
+_OTHERS: Final = (
+    "SELECT EXISTS (SELECT FROM {table} WHERE sender = %s AND id NOT IN (SELECT id FROM removed))"
 )
-SELECT EXISTS (SELECT FROM {table} WHERE sender = %s AND id NOT IN (SELECT id FROM removed))
-"""
+_REMOVE_OWN: Final = "WITH removed AS (" + _REMOVE + "RETURNING saved.id) " + _OTHERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +144,7 @@ class MessageTable:
             connection.execute(self._sql(_SEND), _parameters(messages))
 
     async def send_async(self, connection: object, *messages: Message) -> None:
-        """Does what :meth:`send` does.
-
-        Args:
-            connection: A ``psycopg.AsyncConnection``, or a connection of asyncpg or of its pool.
-            messages: The messages.
-        """
+        """Does what :meth:`send` does, over a ``psycopg.AsyncConnection`` or a connection of asyncpg."""
         if messages:
             await bridge_of(connection).execute_async(self._sql(_SEND), _parameters(messages))
 
@@ -368,10 +357,7 @@ _QUEUE_SECONDS = 0.05
 class BatchProducer:
     """Writes batches without Kafka transactions, with an idempotent producer that does not repeat messages.
 
-    Use it from one thread.
-
-    Args:
-        request_timeout: How long the messages of a batch may take to arrive.
+    Use it from one thread. The messages of a batch may take ``request_timeout`` to arrive.
     """
 
     def __init__(self, kafka: KafkaSettings, request_timeout: timedelta) -> None:

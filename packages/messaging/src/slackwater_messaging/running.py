@@ -18,11 +18,7 @@ T = TypeVar("T")
 
 
 class Exclusive:
-    """Is held by one call at a time. A second call is refused, whether a thread or an asyncio task makes it.
-
-    Args:
-        what: The object that is used by one caller at a time.
-    """
+    """Is held by one call at a time. A second one is refused, from whatever thread or asyncio task."""
 
     def __init__(self, what: str, hint: str) -> None:
         self._what, self._hint = what, hint
@@ -60,11 +56,7 @@ class Closing(ABC):
 
 
 class Runner(Closing):
-    """Works until it is stopped.
-
-    Args:
-        clock: Measures how long a server has not answered.
-    """
+    """Works until it is stopped."""
 
     passing: ClassVar[tuple[type[Exception], ...]]
     """Errors after which another attempt may succeed."""

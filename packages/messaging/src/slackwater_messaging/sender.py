@@ -147,10 +147,8 @@ class Sender(Closing):
         """Does what :meth:`transaction` does over a connection of asyncio, without blocking the event loop.
 
         If the task is cancelled while the block begins or ends, that takes effect when it has begun or ended.
-
-        Args:
-            connection: A ``psycopg.AsyncConnection``, or a connection of asyncpg or of its pool. The errors
-                of the sender's own statements are psycopg's in either case.
+        The connection is a ``psycopg.AsyncConnection``, or one of asyncpg or of its pool; the errors of the
+        sender's own statements are psycopg's in either case.
         """
         sending = SendingTransaction(connection)
         async with in_threads(self.transaction(bridge(connection))) as opened:

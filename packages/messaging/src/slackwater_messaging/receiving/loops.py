@@ -79,11 +79,7 @@ class ReceiverSettings(_LoopSettings):
 
 
 class _Loop(Closing):
-    """Works on batches of a group's messages until it is stopped; one call at a time.
-
-    Args:
-        what: What it is, for the refusal of a second caller.
-    """
+    """Works on batches of a group's messages until it is stopped; one call at a time."""
 
     def __init__(self, what: str, hint: str, member: GroupMember) -> None:
         self._use, self._member = Exclusive(what, hint), member

@@ -75,14 +75,8 @@ def compare_views(
 ) -> tuple[CommitPosition, DocumentComparison]:
     """Compares a view in two outputs at the newest commit at which both can be read; returns the commit, too.
 
-    It holds the documents of both outputs in memory.
-
-    Args:
-        old: The view in the first output.
-        new: The view in the second output.
-        key: See :func:`compare_documents`.
-        timeout: How long to look for a common commit.
-        clock: Measures the deadline.
+    It holds the documents of both outputs in memory. It looks for a common commit for up to ``timeout``. For
+    ``key``, see :func:`compare_documents`.
 
     Raises:
         ConfigError: The outputs have different sources, or documents are not JSON or lack the key.
@@ -102,13 +96,10 @@ def compare_views(
 def compare_documents(
     old: Iterable[bytes], new: Iterable[bytes], key: Sequence[str] = ()
 ) -> DocumentComparison:
-    """Compares documents; the result does not depend on their order.
+    """Compares documents, which are JSON objects; the result does not depend on their order.
 
-    Args:
-        old: JSON objects of the first output.
-        new: JSON objects of the second output.
-        key: The columns that identify a document. If empty, all columns do: a changed document then counts as
-            one that is missing and one that was added.
+    The columns of ``key`` identify a document. If empty, all columns do: a changed document then counts as
+    one that is missing and one that was added.
 
     Raises:
         ConfigError: A document is not a JSON object, or lacks a column of the key.

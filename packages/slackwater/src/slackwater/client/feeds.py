@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 from slackwater.cdc.batch import Record
 from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
 from slackwater.client.changes import ChangeMerge
-from slackwater.client.inputs import ChangeTopics, Inputs, OutputTopics, Share
+from slackwater.client.inputs import ChangeTopics, Inputs, OutputTopics, PipelineViews, Share
 from slackwater.client.kafka import KafkaBroker, Stored
 from slackwater.client.log import Log, commit_log, cut_log
 from slackwater.client.merges import OutputMerge
@@ -34,39 +33,8 @@ from slackwater.protocol.keys import commit_topic, readers_topic
 Merge = OutputMerge | ChangeMerge
 
 
-class Feed(Protocol):
-    """What a consumer does differently for outputs and change topics. Methods wait for Kafka's answers."""
-
-    def begin(self, lanes: Mapping[int, LanePosition]) -> tuple[Mapping[int, LanePosition], Merge]:
-        """Starts over at the positions of lanes, of which there is one at least.
-
-        Returns where they continue: in another log if readers were switched to another revision.
-        """
-
-    def read_commits(self, seconds: float) -> None:
-        """Tells the merge of new commits, as soon as there are any."""
-
-    def at_start(self, *, latest: bool) -> LanePosition:
-        """Returns where a lane without a position begins."""
-
-    def at_commit(self, position: CommitPosition) -> LanePosition:
-        """Returns the position before a commit."""
-
-    def at_time(self, time_ms: int) -> LanePosition:
-        """Returns the position before the first commit at or after a time."""
-
-    def at_offsets(self, lane: int, offsets: Mapping[Place, int]) -> LanePosition:
-        """Returns the position that offsets of a lane's partitions stand for, or an earlier one."""
-
-    def at_log_offset(self, stored: Stored) -> LanePosition:
-        """Returns the position that an offset of the log stands for."""
-
-    def close(self) -> None:
-        """Frees connections."""
-
-
 class _OutputFeed:
-    """Implements :class:`Feed`: commit records and the documents that they name."""
+    """Reads commit records and the documents that they name. Methods wait for Kafka's answers."""
 
     def __init__(self, topics: Sequence[str], share: Share, max_bytes: int, log: Log[PlacedCommit]) -> None:
         self._topics, self._share, self._max_bytes, self.log = topics, share, max_bytes, log
@@ -77,6 +45,10 @@ class _OutputFeed:
         revision: int | None = None,
         is_left: Callable[[CommitPosition], bool] = lambda _: False,
     ) -> tuple[Mapping[int, LanePosition], Merge]:
+        """Starts over at the positions of lanes, of which there is one at least.
+
+        Returns where they continue: in another log if readers were switched to another revision.
+        """
         self._merge = OutputMerge(self._topics, self._share, self._max_bytes, lanes, revision, is_left)
         first = min(position.log_offset for position in lanes.values())
         self.log.check(first)
@@ -84,10 +56,12 @@ class _OutputFeed:
         return lanes, self._merge
 
     def read_commits(self, seconds: float) -> None:
+        """Tells the merge of new commits, as soon as there are any."""
         for placed in self.log.read(seconds):
             self._merge.expect(placed)
 
     def at_start(self, *, latest: bool) -> LanePosition:
+        """Returns where a lane without a position begins."""
         low, end = self.log.bounds()
         return LanePosition(end if latest else low)
 
@@ -98,6 +72,7 @@ class _OutputFeed:
         return self._first(lambda record: record.commit_ts_ms >= time_ms)
 
     def at_offsets(self, lane: int, offsets: Mapping[Place, int]) -> LanePosition:
+        """Returns the position that offsets of a lane's partitions stand for, or an earlier one."""
         found = [
             self._first(has_reached_offset(topic, lane, offsets.get((topic, lane), 0)))
             for topic in self._topics
@@ -117,7 +92,7 @@ class _OutputFeed:
 
 
 class _ChangeFeed:
-    """Implements :class:`Feed`: cuts and the change records between them.
+    """Reads cuts and the change records between them, with the methods of an output's feed.
 
     Reading raises :class:`StateError` while the newest cut names a table without a complete snapshot.
     """
@@ -145,8 +120,7 @@ class _ChangeFeed:
             self._merge.expect(published)
 
     def at_start(self, *, latest: bool) -> LanePosition:
-        newest = self._newest(self._log.bounds()[1], lambda _: True) if latest else None
-        return LanePosition(0) if newest is None else _behind(newest)
+        return _behind(self._newest(self._log.bounds()[1], lambda _: True) if latest else None)
 
     def at_commit(self, position: CommitPosition) -> LanePosition:
         low, end = self._log.bounds()
@@ -163,14 +137,12 @@ class _ChangeFeed:
             ends = self._inputs.places_of(found.cut, lane)
             return all(end <= offsets.get(place, 0) for place, end in ends.items())
 
-        newest = self._newest(self._log.bounds()[1], is_below)
-        return LanePosition(0) if newest is None else _behind(newest)
+        return _behind(self._newest(self._log.bounds()[1], is_below))
 
     def at_log_offset(self, stored: Stored) -> LanePosition:
         if stored.metadata:
             return LanePosition.parse(stored.metadata)
-        newest = self._newest(stored.offset, lambda _: True)
-        return LanePosition(0) if newest is None else _behind(newest)
+        return _behind(self._newest(stored.offset, lambda _: True))
 
     def close(self) -> None:
         self._log.close()
@@ -219,7 +191,9 @@ class _ChangeFeed:
         return max(found, key=lambda each: each.cut.position, default=None)
 
 
-def _behind(published: PublishedCut) -> LanePosition:
+def _behind(published: PublishedCut | None) -> LanePosition:
+    if published is None:
+        return LanePosition(0)
     return LanePosition(published.log_offset + 1, published.cut.position)
 
 
@@ -249,22 +223,17 @@ def place_behind(commits: Log[PlacedCommit], position: CommitPosition) -> int | 
 
 
 class _FollowedFeed:
-    """Implements :class:`slackwater.client.feeds.Feed` over whichever revision is read.
+    """Reads whichever revision is read, with the methods of an output's feed.
 
     A lane's position names the revision that it is in. It goes over at the first commit at or behind that of
     the newest switch at which it has processed everything, and the other revision ended a batch, too.
     """
 
     def __init__(
-        self,
-        broker: KafkaBroker,
-        pipeline: str,
-        views: Sequence[str],
-        share: Share,
-        max_bytes: int,
-        clock: Clock,
+        self, broker: KafkaBroker, inputs: PipelineViews, share: Share, max_bytes: int, clock: Clock
     ) -> None:
-        self._broker, self._pipeline, self._views = broker, pipeline, views
+        pipeline = inputs.pipeline
+        self._broker, self._pipeline, self._views = broker, pipeline, inputs.views
         self._share, self._max_bytes, self._clock = share, max_bytes, clock
         if not broker.partitions(readers_topic(pipeline)):
             raise never_switched(pipeline)
@@ -397,6 +366,10 @@ class _FollowedFeed:
         return self._feeds[revision]
 
 
+Feed = _OutputFeed | _ChangeFeed | _FollowedFeed
+"""What a consumer does differently for each kind of inputs."""
+
+
 def feed_of(inputs: Inputs, broker: KafkaBroker, share: Share, max_bytes: int, clock: Clock) -> Feed:
     """Returns the feed that reads inputs.
 
@@ -407,7 +380,7 @@ def feed_of(inputs: Inputs, broker: KafkaBroker, share: Share, max_bytes: int, c
         return _ChangeFeed(inputs, share, max_bytes, cut_log(broker, inputs.source, clock))
     if isinstance(inputs, OutputTopics):
         return _OutputFeed(inputs.topics, share, max_bytes, commit_log(broker, inputs.log, clock))
-    return _FollowedFeed(broker, inputs.pipeline, inputs.views, share, max_bytes, clock)
+    return _FollowedFeed(broker, inputs, share, max_bytes, clock)
 
 
 def _decode(record: Record) -> ReaderSwitch | None:

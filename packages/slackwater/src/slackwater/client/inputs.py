@@ -7,7 +7,6 @@ position of its own in the group's committed offsets.
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from slackwater.cdc.avro import ToJson
 from slackwater.cdc.batch import Record
@@ -21,20 +20,6 @@ Ranges = Mapping[Place, tuple[int, int]]
 """For each partition, the first offset and the offset after the last."""
 
 
-class Share(Protocol):
-    """Divides a source's transactions into lanes. Called by a consumer; stateless, never blocks."""
-
-    def ownership(self, group: str, log: str) -> tuple[str, int | None]:
-        """Returns the topic whose partitions represent the lanes, and their number if it must be created."""
-
-    @property
-    def is_by_partition(self) -> bool:
-        """True if a lane is the set of partitions with one number, and positions are kept per partition."""
-
-    def lane_of(self, record: Record) -> int | None:
-        """Returns the lane of a record; None: no lane. Not called if lanes are partitions."""
-
-
 @dataclass(frozen=True, slots=True)
 class Everything:
     """One member receives every transaction whole, in commit order; the others stand by.
@@ -43,14 +28,14 @@ class Everything:
     """
 
     is_by_partition = False
+    """True if a lane is the set of partitions with one number, and positions are kept per partition."""
 
     def ownership(self, group: str, log: str) -> tuple[str, int | None]:
-        """See the protocol. It is the log of commits, so that Kafka's tools show the lag in commits."""
-        return log, None
+        """Returns the topic whose partitions represent the lanes, and their number if it must be created.
 
-    def lane_of(self, record: Record) -> int | None:
-        """See the protocol."""
-        return 0
+        It is the log of commits, so that Kafka's tools show the lag in commits.
+        """
+        return log, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +55,11 @@ class ByUnit:
     is_by_partition = False
 
     def ownership(self, group: str, log: str) -> tuple[str, int | None]:
-        """See the protocol. It is an empty topic, ``<group>.units``."""
+        """Returns an empty topic, ``<group>.units``, and the number of its partitions."""
         return units_topic(group), self.lanes
 
     def lane_of(self, record: Record) -> int | None:
-        """See the protocol."""
+        """Returns the lane of a record; None: no lane."""
         key = self.key_of(record)
         if key is None:
             return None
@@ -99,12 +84,12 @@ class ByPartition:
         object.__setattr__(self, "topics", topics)
 
     def ownership(self, group: str, log: str) -> tuple[str, int | None]:
-        """See the protocol. It is the first topic."""
+        """Returns the first topic."""
         return self.topics[0], None
 
-    def lane_of(self, record: Record) -> int | None:
-        """See the protocol."""
-        return record.partition()
+
+Share = Everything | ByUnit | ByPartition
+"""Divides a source's transactions into lanes."""
 
 
 def divide(share: Share, ranges: Ranges, lanes: Sequence[int]) -> list[tuple[tuple[int, ...], Ranges]]:
@@ -117,7 +102,7 @@ def divide(share: Share, ranges: Ranges, lanes: Sequence[int]) -> list[tuple[tup
 
 def select(share: Share, lanes: Sequence[int], records: list[Record]) -> tuple[list[Record], int]:
     """Returns the records of some lanes, and the number of records that belong to other lanes."""
-    if share.is_by_partition or isinstance(share, Everything):
+    if not isinstance(share, ByUnit):
         return records, 0
     mine: list[Record] = []
     elsewhere = 0

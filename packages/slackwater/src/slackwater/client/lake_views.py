@@ -145,9 +145,6 @@ class LakeReaders(Readers):
 
     It is replaced in one commit of that table, based on the version that was read, so if two processes switch
     at the same time, the second one is rejected.
-
-    Args:
-        pipeline: The name, with or without a revision.
     """
 
     def __init__(self, lake: Lake, pipeline: str) -> None:

@@ -59,16 +59,10 @@ def take_lease(
     """Takes a lease on the newest commit at which the pipelines can be read, and waits until they hold it.
 
     Until the lease expires or is ended, the views can be read at its commit any number of times, by everybody
-    who knows the commit, with ``read_views(..., at=lease)``.
-
-    Args:
-        log: See :func:`open_leases`.
-        outputs: One per pipeline, all of the same source.
-        views: The views that must be readable; empty: all views of all outputs.
-        duration: How long the lease lasts. Pipelines refuse more than their ``run.longest_lease``.
-        holder: Who needs the lease and why, for the people who see it in a list.
-        timeout: How long to wait for a common commit, and then for the pipelines' answers.
-        clock: Measures the deadlines.
+    who knows the commit, with ``read_views(..., at=lease)``. The outputs are one per pipeline, all of the
+    same source; without ``views``, all views of them must be readable. Pipelines refuse a duration above
+    their ``run.longest_lease``. ``holder`` says who needs the lease and why, for the people who see it in a
+    list. ``timeout`` is how long to wait for a common commit, and then for the pipelines' answers.
 
     Raises:
         StateNotKeptError: There is no common commit, or a pipeline refuses or does not answer; the error says

@@ -80,14 +80,9 @@ class Log(Generic[T]):
         return next(self.entries(start, end), None)
 
     def newest(self, end: int | None = None, *, is_wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
-        """Returns the newest wanted entry, behind some that precede it; empty if there is none.
+        """Returns the newest wanted entry below an offset, behind some that precede it; empty: there is none.
 
-        Args:
-            end: The offset below which to search; None for the end of the log.
-            is_wanted: Which entries count.
-
-        Raises:
-            UnavailableError: As :meth:`entries`.
+        Raises like :meth:`entries`.
         """
         low, high = self.bounds()
         end, step = high if end is None else min(end, high), _LOOK_BACK

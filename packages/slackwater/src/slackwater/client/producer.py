@@ -57,10 +57,7 @@ class TransactionalProducer:
 
     Not thread-safe. Only one transaction can be open at a time.
 
-    Args:
-        kafka: The brokers.
-        source: The name of the source. All topics begin with it.
-        clock: Provides commit times, and measures deadlines.
+    All topics begin with the name of the source.
 
     Raises:
         ConfigError: The transaction topic or the commit topic has several partitions.
@@ -134,12 +131,10 @@ class TransactionalProducer:
     ) -> "ProducerTransaction":
         """Returns a transaction, for use in a ``with`` or an ``async with`` block.
 
-        Args:
-            commit: A commit of the source from which the transaction is derived. The transaction gets the
-                same position, xid and time. Positions must increase. None: the next position and the current
-                time.
-            consumer: A consumer whose offsets, including its newest transaction, are committed together with
-                this transaction. It must be created with ``stores_positions=False``.
+        It gets the position, xid and time of a commit of the source from which it is derived; positions must
+        increase. Without one, it gets the next position and the current time. The offsets of a consumer,
+        including its newest transaction, are committed together with this transaction; the consumer must be
+        created with ``stores_positions=False``.
         """
         return ProducerTransaction(self, commit, consumer)
 
@@ -307,9 +302,6 @@ class ProducerTransaction:
     too.
 
     Not thread-safe. After an error of any method, the transaction cannot be committed.
-
-    Args:
-        given: The commit whose position it takes; None: the next position.
     """
 
     def __init__(
@@ -370,7 +362,7 @@ class ProducerTransaction:
         return self._writing[1].commit.position
 
     def insert(self, table: str, key: Row, row: Row) -> None:
-        """Writes the insertion of a row. The row need not repeat the columns of the key.
+        """Writes the insertion of a row of ``schema.table``. It need not repeat the columns of its key.
 
         Raises:
             SlackwaterError: A value cannot be written, or Kafka rejects it. Nothing can be committed then.
@@ -380,23 +372,13 @@ class ProducerTransaction:
     def upsert(self, table: str, key: Row, row: Row, *, before: Row | None = None) -> None:
         """Writes the new state of a row, whether or not it existed; raises like :meth:`insert`.
 
-        Args:
-            table: The table as ``schema.table``.
-            key: The columns of the primary key.
-            row: The new state.
-            before: The previous state. Readers that declare the table with ``REPLICA IDENTITY FULL`` need it;
-                use :meth:`insert` for new rows then.
+        Readers that declare the table with ``REPLICA IDENTITY FULL`` need the state ``before``; use
+        :meth:`insert` for new rows then.
         """
         self._change(table, key, before, row, b"u")
 
     def delete(self, table: str, key: Row, *, before: Row | None = None) -> None:
-        """Writes the deletion of a row; raises like :meth:`insert`.
-
-        Args:
-            table: The table as ``schema.table``.
-            key: The columns of the primary key.
-            before: The previous state, see :meth:`upsert`; None: only the key is known.
-        """
+        """Writes the deletion of a row; raises like :meth:`insert`. For ``before``, see :meth:`upsert`."""
         self._change(table, key, {} if before is None else before, None, b"d")
 
     def send(
@@ -408,13 +390,9 @@ class ProducerTransaction:
     ) -> None:
         """Writes a record that is not a change of a row; raises like :meth:`insert`.
 
-        The commit record lists its offset. Pipelines and sidecars do not read the record.
-
-        Args:
-            topic: The topic. Its name must not be that of a topic of a table of the source.
-            key: Determines the partition.
-            value: The value; None: a tombstone.
-            headers: Names and values. They follow the headers that Slackwater adds.
+        The commit record lists its offset. Pipelines and sidecars do not read the record. The name of the
+        topic must not be that of a topic of a table of the source. The key determines the partition; without
+        a value, it is a tombstone. The headers follow those that Slackwater adds.
         """
         if topic not in self._writing[1].reports:
             self._check_plain(topic)

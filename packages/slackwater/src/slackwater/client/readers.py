@@ -99,13 +99,7 @@ class Switch:
         """Finds the commit from which on readers read the revision.
 
         It is the newest commit at which both revisions can be read. Readers that are past it switch at a
-        later one.
-
-        Args:
-            before: The newest switch; None: readers were never switched.
-            old: The output that is read now; None: no output yet.
-            new: The output to read from now on.
-            clock: Provides the time of the switch.
+        later one. ``before`` is the newest switch, and ``old`` the output that is read now.
 
         Returns:
             The switch with the record to write, which is None if readers were switched to this already.
@@ -162,10 +156,7 @@ class Readers(ABC):
     """The readers of a pipeline's topics or of its tables in a lake.
 
     Which revision they read is recorded where the outputs are, and is replaced as a whole: a process that is
-    killed during a switch has made it or not.
-
-    Args:
-        pipeline: The name, with or without a revision.
+    killed during a switch has made it or not. The pipeline is named with or without a revision.
     """
 
     def __init__(self, pipeline: str) -> None:
@@ -209,17 +200,10 @@ class Readers(ABC):
         """Switches the readers to a revision, from one commit on.
 
         It waits until the revision has caught up with the one that is read now, and both have ended a batch
-        at one commit. Repeating the call changes nothing.
-
-        Args:
-            pipeline: The name with the revision.
-            revision: The number of the revision.
-            views: The topic or table of each view.
-            accept_earlier: Also switch to a revision that is behind. Readers of a lake then go back to an
-                earlier commit, and readers of topics wait until it has caught up.
-            source: The source at the beginning of a chain, if the revisions read different revisions of an
-                output and both have the commits of that source. None: both read the same source.
-            timeout: How long to wait.
+        at one commit. Repeating the call changes nothing. With ``accept_earlier``, it also switches to a
+        revision that is behind: readers of a lake then go back to an earlier commit, and readers of topics
+        wait until it has caught up. ``source`` is the source at the beginning of a chain, if the revisions
+        read different revisions of an output and both have the commits of that source.
 
         Raises:
             ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another

@@ -146,12 +146,9 @@ class PipelineOutput(Protocol):
         """
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
-        """Reads views as of a commit.
+        """Reads views, as named by :meth:`views`, as of a commit, or of the newest one.
 
-        Args:
-            views: The views to read, as named by :meth:`views`.
-            at: The commit; None: the newest one.
-            key: Return only documents with this key, in views that have such a key.
+        With a key, only documents with this key are returned, in views that have such a key.
 
         Raises:
             NotVisibleError: The commit is not visible yet.
@@ -167,11 +164,7 @@ class OfOneSource:
     """A :class:`PipelineOutput` that reports another source, whose commits its own source also has.
 
     Pipelines of a chain need this: their sources are outputs, possibly of different revisions, but all of
-    them have the commits of the database at the beginning of the chain.
-
-    Args:
-        output: The output to read. Closing this object closes it.
-        source: The name of the source to report.
+    them have the commits of the database at the beginning of the chain. Closing it closes the output.
     """
 
     def __init__(self, output: PipelineOutput, source: str) -> None:
@@ -296,13 +289,8 @@ def wait_visible(
 
     A client that has just committed gets the LSN from ``pg_current_wal_lsn()``. This LSN is at or after the
     end of its commit, so the wait needs a later commit. In a database that may be idle, write one afterwards:
-    ``SELECT pg_logical_emit_message(true, 'slackwater', '')`` is a transaction without rows.
-
-    Args:
-        outputs: One per pipeline.
-        at: The commit.
-        timeout: How long to wait; zero: check once.
-        clock: Measures the deadline.
+    ``SELECT pg_logical_emit_message(true, 'slackwater', '')`` is a transaction without rows. The outputs are
+    one per pipeline. With a ``timeout`` of zero, it checks once.
 
     Raises:
         NotVisibleError: The commit was not visible in time; the error says which commit was.

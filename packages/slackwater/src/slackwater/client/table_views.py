@@ -5,12 +5,12 @@ that shows the ledger's row, all of the same revision. A switch replaces all of 
 stores nothing else, so a process that is killed during a switch has changed nothing.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, timedelta
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -79,18 +79,12 @@ SELECT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END, g.
 FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = to_regclass(%s) AND g.grantee <> c.relowner
 """
 
-T = TypeVar("T")
-
 
 class TableOutput:
     """Implements :class:`slackwater.client.snapshot.PipelineOutput` over the tables of a pipeline.
 
     Each call is one `REPEATABLE READ` transaction, in which the ledger and all tables are at one commit.
-    Close the object after use.
-
-    Args:
-        url: The database's address, as libpq takes it.
-        pipeline: The pipeline's name in the ledger.
+    Close the object after use. ``url`` is the database's address, as libpq takes it.
 
     Raises:
         UnavailableError: The database does not answer.
@@ -110,19 +104,31 @@ class TableOutput:
 
     def views(self) -> Sequence[str]:
         """See the protocol."""
-        return list(self._ask(self._tables))
+        with self._moment():
+            return list(self._tables())
 
     def newest(self) -> VisibleCommit | None:
         """See the protocol."""
-        return self._ask(self._visible)
+        with self._moment():
+            return self._visible()
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
         """See the protocol. Earlier states require `history = true` for all of the views."""
-        return self._ask(lambda: self._states(views))
+        with self._moment():
+            row = self._row()
+            seen = None if row is None else visible_commit(row.progress)
+            if row is None or seen is None:
+                return None
+            tables = self._tables()
+            begins = [self._history_begins(tables[view][1]) for view in views]
+        first = None if None in begins else max(lsn for lsn in begins if lsn is not None)
+        every_from = None if first is None else CommitPosition(seen.position.timeline, first)
+        return ReadableStates(seen, row.written_at.astimezone(UTC), every_from=every_from)
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol. Earlier states require `history = true`."""
-        return self._ask(lambda: self._read(views, at, key))
+        with self._moment():
+            return self._read(views, at, key)
 
     def close(self) -> None:
         """See the protocol."""
@@ -143,17 +149,6 @@ class TableOutput:
                 rows = self._versions(view, history, at, seen.position)
             documents[view] = self._documents(rows, columns, key)
         return ViewSnapshot(seen.source, at or seen.position, documents)
-
-    def _states(self, views: Sequence[str]) -> ReadableStates | None:
-        row = self._row()
-        seen = None if row is None else visible_commit(row.progress)
-        if row is None or seen is None:
-            return None
-        tables = self._tables()
-        begins = [self._history_begins(tables[view][1]) for view in views]
-        first = None if None in begins else max(lsn for lsn in begins if lsn is not None)
-        every_from = None if first is None else CommitPosition(seen.position.timeline, first)
-        return ReadableStates(seen, row.written_at.astimezone(UTC), every_from=every_from)
 
     def _history_begins(self, history: str | None) -> int | None:
         if history is None:
@@ -215,10 +210,11 @@ class TableOutput:
             self._tables()  # raises if there is no such pipeline
         return row
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    @contextmanager
+    def _moment(self) -> Iterator[None]:
         """Reads in one transaction, so that all results are of one moment."""
         with translated(self.pipeline), self._database.transaction():
-            return question()
+            yield
 
 
 @contextmanager
@@ -308,17 +304,10 @@ def switch_tables(
 
     It waits until the pipeline has caught up with the one that is read now, so that readers never go back to
     an earlier commit. No batch of either pipeline becomes visible between that check and the switch.
-    Repeating the call changes nothing.
-
-    Args:
-        url: The database's address, as libpq takes it. The user owns the views.
-        schema: The schema of the views, for one pipeline only. It is created if it does not exist.
-        pipeline: The name with the revision.
-        accept_earlier: Also switch to a pipeline that is behind; readers then go back to an earlier commit.
-        source: The source at the beginning of a chain, if the revisions read different revisions of an output
-            and both have the commits of that source. None: both read the same source.
-        timeout: How long to wait for the pipeline, and for readers in a transaction.
-        clock: Measures the deadline.
+    Repeating the call changes nothing. The user of ``url`` owns the views, whose schema is for one pipeline
+    only and is created if it does not exist. ``accept_earlier`` and ``source`` are those of
+    :meth:`slackwater.client.readers.Readers.switch`. ``timeout`` is how long to wait for the pipeline, and
+    for readers in a transaction.
 
     Raises:
         ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another

@@ -76,12 +76,9 @@ def ends_at(
 ) -> Ends:
     """Returns the offsets at which the documents end that form the views as of an earlier commit.
 
-    Args:
-        at: The commit.
-        later: The commit records after it, in order, up to the newest batch. The first one may include it.
-        newest: The offsets at which the documents of the newest batch end.
-        pipeline: The name of the pipeline, for the error.
-        is_kept: Whether a batch ends at the commit, and compaction cannot have removed any of its documents.
+    ``later`` are the commit records after it, in order, up to the newest batch, whose documents end at
+    ``newest``; the first one may include the commit. ``is_kept`` says whether a batch ends at the commit, and
+    compaction cannot have removed any of its documents.
 
     Raises:
         StateNotKeptError: The pipeline publishes batches, has published documents since, and ``is_kept`` is
@@ -150,9 +147,6 @@ class TopicOutput:
 
     Each read reads whole topics, so it suits inspection, tests and initial copies. Close the object after
     use.
-
-    Args:
-        kafka: The brokers.
     """
 
     def __init__(self, kafka: KafkaSettings | KafkaBroker, pipeline: str, clock: Clock | None = None) -> None:
@@ -346,10 +340,6 @@ class TopicReaders(Readers):
 
     It is written in one Kafka transaction under a transactional id that only switches use, so if two
     processes switch at once, the second one fences the first.
-
-    Args:
-        kafka: The brokers.
-        pipeline: The name, with or without a revision.
     """
 
     def __init__(self, kafka: KafkaSettings | KafkaBroker, pipeline: str) -> None:
