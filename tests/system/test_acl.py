@@ -66,8 +66,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServers
     users = {name: f"password-of-{name}" for name in ROLES}
     with SecuredServers(tmp_path_factory.mktemp("secured"), users) as running:
         bootstrap, workload = running.kafka.bootstrap, OrdersWorkload(20, 1)
-        with TopicFiller(bootstrap, workload, prefix="inv", partitions=2) as filler:
-            filler.fill(100)
+        TopicFiller(bootstrap, workload, prefix="inv", partitions=2).fill(100)
         yield running
 
 

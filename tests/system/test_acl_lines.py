@@ -468,8 +468,7 @@ def look_after(world: World, source: str) -> None:
     """Has a sidecar for a source from now on, unless there is one."""
     if cut_log_topic(source) in world.servers.admin.list_topics(timeout=60).topics:
         return
-    with TopicFiller(world.plain.bootstrap, OrdersWorkload(20, 1), prefix=source, partitions=1) as filler:
-        filler.fill(100)
+    TopicFiller(world.plain.bootstrap, OrdersWorkload(20, 1), prefix=source, partitions=1).fill(100)
     redis = f"redis://127.0.0.1:{world.servers.redis.port}"
     where = ("--bootstrap", world.plain.bootstrap, "--redis-url", redis)
     command = slackwater_command("sidecar", "--source", source, *where)

@@ -94,30 +94,30 @@ def test_a_run_is_ready_when_it_has_caught_up_and_unhealthy_while_its_loop_is_bl
     pipeline = Program("run", lambda: arguments, tmp_path)
     sidecar = Program("sidecar", lambda: slackwater_command("sidecar"), tmp_path)
     run = Run(pipeline)
-    with TopicFiller(kafka_broker.bootstrap, OrdersWorkload(20, 1), prefix=SOURCE, partitions=2) as filler:
+    filler = TopicFiller(kafka_broker.bootstrap, OrdersWorkload(20, 1), prefix=SOURCE, partitions=2)
+    filler.fill(50)
+    try:
+        pipeline.start(folder=tmp_path, environment=environment)
+        run.wait_until(lambda: "waiting for the first cut" in pipeline.output())
+        run.wait_until(lambda: run.page("/healthz")[0] == 200)
+        status, body = run.page("/readyz")
+        assert (status, json.loads(body)["why_not"].keys()) == (503, {"orders"})
+        sidecar.start(folder=tmp_path, environment=environment)
+        run.wait_until(lambda: run.page("/readyz")[0] == 200)
+
+        (spark,) = pipeline.children(lambda process: process.name() == "java")
+        spark.pause()
         filler.fill(50)
-        try:
-            pipeline.start(folder=tmp_path, environment=environment)
-            run.wait_until(lambda: "waiting for the first cut" in pipeline.output())
-            run.wait_until(lambda: run.page("/healthz")[0] == 200)
-            status, body = run.page("/readyz")
-            assert (status, json.loads(body)["why_not"].keys()) == (503, {"orders"})
-            sidecar.start(folder=tmp_path, environment=environment)
-            run.wait_until(lambda: run.page("/readyz")[0] == 200)
+        run.wait_until(lambda: run.page("/healthz")[0] == 503)
+        why = json.loads(run.page("/healthz")[1])["why_not"]["orders"]
+        assert re.fullmatch(r"its loop has been blocked for \d+ s", why)
+        assert run.metric(TURN_AGE) > SILENT_AFTER
+        assert run.page("/readyz")[0] == 200
+        before = run.metric(BATCHES)
 
-            (spark,) = pipeline.children(lambda process: process.name() == "java")
-            spark.pause()
-            filler.fill(50)
-            run.wait_until(lambda: run.page("/healthz")[0] == 503)
-            why = json.loads(run.page("/healthz")[1])["why_not"]["orders"]
-            assert re.fullmatch(r"its loop has been blocked for \d+ s", why)
-            assert run.metric(TURN_AGE) > SILENT_AFTER
-            assert run.page("/readyz")[0] == 200
-            before = run.metric(BATCHES)
-
-            spark.resume()
-            run.wait_until(lambda: run.page("/healthz")[0] == 200)
-            run.wait_until(lambda: run.metric(BATCHES) > before)
-        finally:
-            sidecar.stop()
-            pipeline.stop()
+        spark.resume()
+        run.wait_until(lambda: run.page("/healthz")[0] == 200)
+        run.wait_until(lambda: run.metric(BATCHES) > before)
+    finally:
+        sidecar.stop()
+        pipeline.stop()

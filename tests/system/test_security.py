@@ -44,10 +44,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServers
     """Hold the topics of a connector."""
     folder = tmp_path_factory.mktemp("secured")
     with SecuredServers(folder, {USER: PASSWORD}, masters=[USER]) as running:
-        with TopicFiller(
-            running.kafka.bootstrap, OrdersWorkload(20, 1), prefix="inv", partitions=2
-        ) as filler:
-            filler.fill(100)
+        TopicFiller(running.kafka.bootstrap, OrdersWorkload(20, 1), prefix="inv", partitions=2).fill(100)
         yield running
 
 

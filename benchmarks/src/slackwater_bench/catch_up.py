@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -45,9 +45,6 @@ class Backlog(Protocol):
 
     def append(self) -> tuple[int, int]:
         """Appends what is measured; returns its number of change events and its last commit LSN."""
-
-    def close(self) -> None:
-        """Ends what belongs to it."""
 
 
 class SteadyBacklog:
@@ -86,9 +83,6 @@ class SteadyBacklog:
         transactions = islice(self._orders.transactions(self._rows, self._orders.orders), count)
         return count * self._rows, self._appender.append_all(transactions, self._clock)
 
-    def close(self) -> None:
-        """Nothing is left: every call waits for its acknowledgements."""
-
 
 class WorkloadBacklog:
     """The rows a workload begins with, then its transactions."""
@@ -105,10 +99,6 @@ class WorkloadBacklog:
         """Writes more."""
         filled = self._filler.fill(self._events)
         return filled.events, filled.last_commit_lsn
-
-    def close(self) -> None:
-        """Ends the processes that write."""
-        self._filler.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +138,8 @@ def measure_catch_up(plan: CatchUp, make_backlog: Callable[[str], Backlog], cont
             plan = replace(plan, pipeline=plan.adapt(plan.pipeline, bed.folder / "pipelines"))
         backlog = make_backlog(bed.bootstrap)
         watcher = CommitWatcher(bed.bootstrap, output_of(plan.pipeline), context.clock, bed.check)
-        try:
+        with closing(watcher):
             return _measure(plan, backlog, bed, watcher, context)
-        finally:
-            watcher.close()
-            backlog.close()
 
 
 def _measure(

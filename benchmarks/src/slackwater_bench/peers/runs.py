@@ -253,8 +253,7 @@ def run_backlog(
     clock = context.clock
     with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
         workload = _peers_workload(SEED, options.orders)
-        with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS) as filler:
-            filler.fill(options.events)
+        TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS).fill(options.events)
         output = WatchedTopic(bed.bootstrap, peer.output)
         context.say(f"{peer.title}: backlog")
         begun = clock.now().timestamp()

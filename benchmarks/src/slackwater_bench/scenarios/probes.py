@@ -23,8 +23,8 @@ PARTITIONS = 4
 def _fill(bed: Bed, workload: Workload, events: int, context: RunContext) -> int:
     """Writes a workload's topics; returns the last commit LSN."""
     context.say("writing topics")
-    with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS) as filler:
-        return filler.fill(events).last_commit_lsn
+    filler = TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS)
+    return filler.fill(events).last_commit_lsn
 
 
 ENGINE_PROFILE_SECONDS = 600.0

@@ -55,8 +55,8 @@ def run_sidecar(parameters: Parameters, context: RunContext) -> Measured:
     partitions, workers = int(parameters["partitions"]), int(parameters["workers"])
     with Bed(context, kafka_heap="256m") as bed:
         context.say("writing topics")
-        with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=partitions) as filler:
-            last_lsn = filler.fill(int(parameters["events"])).last_commit_lsn
+        filler = TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=partitions)
+        last_lsn = filler.fill(int(parameters["events"])).last_commit_lsn
         options = ["--workers", str(workers)] if workers > 1 else []
         bed.start_sidecar(*options)
         began = context.clock.monotonic()

@@ -106,10 +106,13 @@ def rows_of_generator(workload: Workload, done: list[int]) -> dict[str, dict[int
     beginnings = Beginnings(
         workload.seed, workload.size, pipeline=workload.pipeline, workload=workload, done=done
     )
-    share = Share(beginnings, ConnectorIdentity("p"), list(workload.tables), lambda *_: None)
+    share = Share(beginnings, ConnectorIdentity("p"), lambda *_: None)
     share.begin()
     share.advance(10**9)
-    return {name: dict(table.rows) for name, table in share.tables.items()}
+    return {
+        name: {row_id: list(row.values()) for row_id, row in table.rows.items()}
+        for name, table in share.tables.items()
+    }
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from slackwater_lab.generator.debezium_records import (
     row_renderer,
     stamp,
 )
-from slackwater_lab.generator.share import TableRows, json_text
+from slackwater_lab.generator.share import TableRows
 from slackwater_lab.workloads.workload import Change, Delete, Insert, Update
 
 RECORDINGS = Path(__file__).parents[3] / "slackwater/tests/cdc/recordings"
@@ -183,7 +183,7 @@ def test_an_old_row_with_replica_identity_full_has_all_columns() -> None:
         "ALTER TABLE s.t REPLICA IDENTITY FULL;"
     )
     made = images_of_a_delete(schema, {"id": 1, "a": 'a "b" \\ \n\x1f é', "b": True, "c": None})
-    assert made == '{"id":1,"a":"a \\"b\\" \\\\ \\n\\u001F é","b":true,"c":null}'
+    assert made == '{"id":1,"a":"a \\"b\\" \\\\ \\n\\u001f é","b":true,"c":null}'
 
 
 def images_of_a_delete(schema: str, row: dict[str, Any]) -> str:
@@ -196,11 +196,3 @@ def images_of_a_delete(schema: str, row: dict[str, Any]) -> str:
     rows.apply(Delete("s.t", 1), at, 200, 2, 2)
     assert values[2] is None
     return image(values[1] or "", "before")
-
-
-@pytest.mark.parametrize(
-    "text", ["", "plain", 'quote " and \\', "tab\tnew\nline\r\b\f", "\x01\x1f", "/ é 漢 🙂"]
-)
-def test_text_is_what_a_json_parser_reads_back(text: str) -> None:
-    assert json.loads(json_text(text)) == text
-    assert "\\u00e9" not in json_text("é")

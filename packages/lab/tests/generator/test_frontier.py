@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from slackwater.cdc import Frontier, Partition
+from slackwater_lab.debezium.records import partition_of
 from slackwater_lab.generator.debezium_records import ConnectorIdentity, Headers
-from slackwater_lab.generator.fill import kafka_partition
 from slackwater_lab.generator.share import TRANSACTIONS, Share
 from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.huge import HugeWorkload
@@ -27,7 +27,7 @@ class Topics:
     records: dict[tuple[str, int], Records] = field(default_factory=dict)
 
     def put(self, topic: str, value: str | None, key: str, _: Headers) -> None:
-        number = 0 if topic.endswith(f".{TRANSACTIONS}") else kafka_partition(key.encode(), PARTITIONS)
+        number = 0 if topic.endswith(f".{TRANSACTIONS}") else partition_of(key.encode(), PARTITIONS)
         records = self.records.setdefault((topic, number), [])
         records.append((len(records), None if value is None else value.encode()))
 
@@ -35,7 +35,7 @@ class Topics:
 def generated(name: str) -> tuple[Share, Topics, Workload]:
     workload = HugeWorkload(1, 60, 1_000) if name == "huge" else WORKLOADS[name](1, 60)
     topics = Topics()
-    share = Share(workload, ConnectorIdentity("inv"), [*workload.tables, TRANSACTIONS], topics.put)
+    share = Share(workload, ConnectorIdentity("inv"), topics.put)
     share.begin()
     share.advance(EVENTS)
     return share, topics, workload
@@ -101,7 +101,7 @@ def test_the_frontier_stops_before_a_transaction_with_a_missing_row(name: str) -
 def test_idle_leaves_most_partitions_alone_after_the_start() -> None:
     workload = WORKLOADS["idle"](1, 60)
     topics = Topics()
-    share = Share(workload, ConnectorIdentity("inv"), [*workload.tables, TRANSACTIONS], topics.put)
+    share = Share(workload, ConnectorIdentity("inv"), topics.put)
     share.begin()
     before = {place: len(records) for place, records in topics.records.items()}
     share.advance(EVENTS)
@@ -112,7 +112,7 @@ def test_idle_leaves_most_partitions_alone_after_the_start() -> None:
 
 def test_long_transactions_have_rows_below_earlier_commits() -> None:
     workload = WORKLOADS["interleaved"](1, 60)
-    share = Share(workload, ConnectorIdentity("inv"), [], lambda *_: None)
+    share = Share(workload, ConnectorIdentity("inv"), lambda *_: None)
     commits = list(share.log.commits(iter_some(workload)))
     crossing = [later for earlier, later in pairwise(commits) if later.begin_lsn < earlier.commit_lsn]
     assert len(crossing) > 10

@@ -1,7 +1,5 @@
 """The simulated log: commits in order, rows of long transactions below earlier commits."""
 
-from itertools import islice
-
 from slackwater_lab.generator.share import ROW_BYTES, Committed, SimulatedLog
 from slackwater_lab.workloads.workload import BusinessTransaction, Delete, Read
 
@@ -45,10 +43,3 @@ def test_what_is_rolled_back_or_only_reads_leaves_nothing_but_a_gap() -> None:
     assert second.xid == first.xid + 2
     assert second.begin_lsn > first.commit_lsn
     assert first.events == 2
-
-
-def test_an_open_transaction_can_be_committed_at_the_end() -> None:
-    log = SimulatedLog()
-    stream = iter([transaction(0, held_open_for=99), transaction(1)])
-    assert ids(list(islice(log.commits(stream), 2))) == [1]
-    assert ids(list(log.rest())) == [0]

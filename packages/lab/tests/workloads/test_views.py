@@ -23,7 +23,7 @@ SIZE = 30
 
 def rows_after(workload: Workload, events: int) -> dict[str, list[dict[str, Any]]]:
     """The rows a generator holds, as Debezium's JSON has them."""
-    share = Share(workload, ConnectorIdentity("inv"), list(workload.tables), lambda *_: None)
+    share = Share(workload, ConnectorIdentity("inv"), lambda *_: None)
     share.begin()
     share.advance(events)
     return {
