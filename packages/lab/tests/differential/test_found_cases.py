@@ -17,7 +17,7 @@ from slackwater_lab.differential.history import (
     Row,
     schema_ddl,
 )
-from slackwater_lab.differential.query import Text, View
+from slackwater_lab.differential.query import View
 from slackwater_lab.differential.sql_types import BIGINT, DOUBLE, INTEGER, TEXT, SqlType, integer, text
 
 
@@ -55,7 +55,7 @@ def assert_right(
             case = Case(
                 seed=0,
                 tables=tuple(tables),
-                views=tuple(View(f"view{number}", Text(sql)) for number, sql in enumerate(views, 1)),
+                views=tuple(View(f"view{number}", sql) for number, sql in enumerate(views, 1)),
                 transactions=tuple(
                     DrawnTransaction(1000 * number, tuple(changes))
                     for number, changes in enumerate(transactions, 1)

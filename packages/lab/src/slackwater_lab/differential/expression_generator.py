@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from slackwater_lab.differential.case import Choices, Feature
 from slackwater_lab.differential.history import DrawnTable, quoted
 from slackwater_lab.differential.history_generator import is_reference, key_values
-from slackwater_lab.differential.query import Expression, Query, Source, written
 from slackwater_lab.differential.sql_types import (
     AVERAGE,
     BOOLEAN,
@@ -43,7 +42,7 @@ class Relation:
     """Something that can be in FROM.
 
     Attributes:
-        source: A name, or a query.
+        source: A name, or a nested query.
         outputs: Its columns.
         identity: Names of columns that tell its rows apart; empty if there are none, or none are known.
         is_table: It is a table and `identity` its primary key.
@@ -51,7 +50,7 @@ class Relation:
         is_view: It is another view.
     """
 
-    source: str | Query
+    source: str
     outputs: tuple[Output, ...]
     identity: tuple[str, ...] = ()
     is_table: bool = False
@@ -101,22 +100,22 @@ class FromClause:
     """The sources that a SELECT has in FROM, and their columns.
 
     Attributes:
-        sources: The sources.
+        sql: The sources.
         relations: What they are, by alias; without those of which no column can be used.
         terms: Their columns.
         identity: Columns that tell the joined rows apart; empty if unknown.
+        is_outer: Whether a join adds rows of NULLs.
     """
 
-    sources: tuple[Source, ...]
+    sql: str
     relations: tuple[tuple[str, Relation], ...]
     terms: tuple[Term, ...]
     identity: tuple[str, ...]
+    is_outer: bool = False
 
     def never_null(self) -> tuple[Term, ...]:
         """Columns that are not NULL in any row."""
-        if any(word in source.join for source in self.sources for word in ("RIGHT", "FULL", "LEFT")):
-            return ()
-        return tuple(term for term in self.terms if not term.nullable)
+        return () if self.is_outer else tuple(term for term in self.terms if not term.nullable)
 
     @property
     def is_grouped(self) -> bool:
@@ -142,14 +141,9 @@ _COMPARISONS = ("=", "<>", "<>", "<", "<=", "<=", ">", ">=", ">=", "IS DISTINCT 
 class Typed:
     """An expression and what it gives."""
 
-    expression: Expression
+    sql: str
     type: SqlType
     is_reference: bool = False
-
-
-def typed(sql: str, of_type: SqlType) -> Typed:
-    """An expression that is plain text."""
-    return Typed(written(sql), of_type)
 
 
 def condition(choices: Choices, terms: Sequence[Term], depth: int = 0) -> str:
@@ -190,62 +184,62 @@ def computed(choices: Choices, terms: Sequence[Term]) -> Typed:
     if choices.chance(0.2):
         other = choices.one(terms)
         if choices.may(Feature.STRUCT, 0.6):
-            return typed(f"{{'a': {term.sql}, 'b': {other.sql}}}", nested())
+            return Typed(f"{{'a': {term.sql}, 'b': {other.sql}}}", nested())
     if literals and choices.chance(0.4):
-        return Typed(written(f"coalesce({term.sql}, {choices.one(literals)})"), term.type, term.is_reference)
+        return Typed(f"coalesce({term.sql}, {choices.one(literals)})", term.type, term.is_reference)
     if literals and choices.chance(0.4):
         when = condition(choices, terms)
         return Typed(
-            written(f"CASE WHEN {when} THEN {term.sql} ELSE {choices.one(literals)} END"),
+            f"CASE WHEN {when} THEN {term.sql} ELSE {choices.one(literals)} END",
             term.type,
             term.is_reference,
         )
     match term.type.family:
         case Family.INTEGER:
-            return Typed(written(f"{term.sql} % 3"), term.type)
+            return Typed(f"{term.sql} % 3", term.type)
         case Family.TEXT:
             return choices.one(
                 (
-                    typed(f"{term.sql} || '!'", TEXT),
-                    typed(f"length({term.sql})", COUNT),
-                    typed(f"lower({term.sql})", TEXT),
+                    Typed(f"{term.sql} || '!'", TEXT),
+                    Typed(f"length({term.sql})", COUNT),
+                    Typed(f"lower({term.sql})", TEXT),
                 )
             )
         case Family.TIMESTAMP:
-            return typed(f"date_trunc('day', {term.sql})", term.type)
+            return Typed(f"date_trunc('day', {term.sql})", term.type)
         case Family.DATE:
-            return typed(f"year({term.sql})", COUNT)
+            return Typed(f"year({term.sql})", COUNT)
         case Family.ARRAY:
-            return typed(f"len({term.sql})", COUNT)
-    return typed(f"{term.sql} IS NULL", BOOLEAN)
+            return Typed(f"len({term.sql})", COUNT)
+    return Typed(f"{term.sql} IS NULL", BOOLEAN)
 
 
 def aggregate(choices: Choices, from_clause: FromClause) -> Typed:
     """An aggregate over the rows of a group."""
     terms = from_clause.terms
     made = _ordered_aggregate(choices, terms) or _plain_aggregate(choices, choices.one(terms))
-    sql = "".join(part for part in made.expression.parts if isinstance(part, str))
+    sql = made.sql
     if choices.may(Feature.FILTER, 0.2):
         sql += f" FILTER (WHERE {condition(choices, terms)})"
     if made.type is AVERAGE:
         # DuckDB divides decimals in one of two ways, by what else it computes: the last bit is open.
         sql = f"round({sql}, 4)"
-    return Typed(written(sql), made.type, made.is_reference)
+    return Typed(sql, made.type, made.is_reference)
 
 
 def _plain_aggregate(choices: Choices, term: Term) -> Typed:
-    calls: list[Typed] = [typed("count(*)", COUNT), typed(f"count({term.sql})", COUNT)]
+    calls: list[Typed] = [Typed("count(*)", COUNT), Typed(f"count({term.sql})", COUNT)]
     if term.type.is_groupable and choices.may(Feature.COUNT_DISTINCT, 0.15):
-        return typed(f"count(DISTINCT {term.sql})", COUNT)
+        return Typed(f"count(DISTINCT {term.sql})", COUNT)
     if term.type.is_ordered:
         function = choices.one(("min", "max"))
-        calls += [Typed(written(f"{function}({term.sql})"), term.type, term.is_reference)] * 2
+        calls += [Typed(f"{function}({term.sql})", term.type, term.is_reference)] * 2
     if term.type.is_summable:
-        calls += [typed(f"sum({term.sql})", sum_type(term.type))] * 2
-        calls.append(typed(f"avg({term.sql})", AVERAGE))
+        calls += [Typed(f"sum({term.sql})", sum_type(term.type))] * 2
+        calls.append(Typed(f"avg({term.sql})", AVERAGE))
     if term.type.family is Family.BOOLEAN:
-        calls.append(typed(f"{choices.one(('bool_and', 'bool_or'))}({term.sql})", BOOLEAN))
-        calls.append(typed(f"sum(CASE WHEN {term.sql} THEN 1 ELSE 0 END)", HUGEINT))
+        calls.append(Typed(f"{choices.one(('bool_and', 'bool_or'))}({term.sql})", BOOLEAN))
+        calls.append(Typed(f"sum(CASE WHEN {term.sql} THEN 1 ELSE 0 END)", HUGEINT))
     return choices.one(calls)
 
 
@@ -264,16 +258,16 @@ def _ordered_aggregate(choices: Choices, terms: Sequence[Term]) -> Typed | None:
     term = choices.one(ordered)
     direction = choices.one(("", "", " DESC", " NULLS FIRST"))
     if term.type.family is Family.TEXT and choices.may(Feature.STRING_AGG, 0.5):
-        return typed(f"string_agg({term.sql}, ',' ORDER BY {term.sql}{direction})", TEXT)
+        return Typed(f"string_agg({term.sql}, ',' ORDER BY {term.sql}{direction})", TEXT)
     if not choices.may(Feature.LIST, 0.7):
         return None
     if choices.may(Feature.STRUCT, 0.4):
         fields = choices.some(ordered, 1, 3)
         parts = ", ".join(f"'f{number}': {field.sql}" for number, field in enumerate(fields))
         order = ", ".join(field.sql for field in fields)
-        return typed(f"list({{{parts}}} ORDER BY {order}{direction})", nested())
+        return Typed(f"list({{{parts}}} ORDER BY {order}{direction})", nested())
     distinct = "DISTINCT " if choices.chance(0.2) else ""
-    return typed(f"list({distinct}{term.sql} ORDER BY {term.sql}{direction})", nested())
+    return Typed(f"list({distinct}{term.sql} ORDER BY {term.sql}{direction})", nested())
 
 
 def window(choices: Choices, from_clause: FromClause) -> Typed | None:
@@ -290,25 +284,24 @@ def window(choices: Choices, from_clause: FromClause) -> Typed | None:
     if ordered and choices.chance(0.7):
         return _ordered_window(choices, from_clause, partition, choices.one(ordered))
     call = _plain_aggregate(choices, choices.one(from_clause.terms))
-    if any("DISTINCT" in str(part) for part in call.expression.parts):
-        call = typed("count(*)", COUNT)
-    sql = "".join(str(part) for part in call.expression.parts)
-    return Typed(written(f"{sql} OVER (PARTITION BY {partition})"), call.type, call.is_reference)
+    if "DISTINCT" in call.sql:
+        call = Typed("count(*)", COUNT)
+    return Typed(f"{call.sql} OVER (PARTITION BY {partition})", call.type, call.is_reference)
 
 
 def _ordered_window(choices: Choices, from_clause: FromClause, partition: str, by: Term) -> Typed:
     over = f"PARTITION BY {partition} ORDER BY {by.sql}{choices.one(('', ' DESC', ' NULLS FIRST'))}"
     if not from_clause.identity or choices.chance(0.3):
-        return typed(f"{choices.one(('rank', 'dense_rank'))}() OVER ({over})", COUNT)
+        return Typed(f"{choices.one(('rank', 'dense_rank'))}() OVER ({over})", COUNT)
     full = f"{over}, {', '.join(from_clause.identity)}"
     value = choices.one(from_clause.terms)
     shown: Typed = Typed(
-        written(f"{choices.one(('lag', 'lead', 'first_value', 'last_value'))}({value.sql}) OVER ({full})"),
+        f"{choices.one(('lag', 'lead', 'first_value', 'last_value'))}({value.sql}) OVER ({full})",
         value.type,
         value.is_reference,
     )
-    calls = [typed(f"row_number() OVER ({full})", COUNT), shown]
+    calls = [Typed(f"row_number() OVER ({full})", COUNT), shown]
     if value.type.is_summable:
         frame = choices.one(("", " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", " ROWS UNBOUNDED PRECEDING"))
-        calls.append(typed(f"sum({value.sql}) OVER ({full}{frame})", sum_type(value.type)))
+        calls.append(Typed(f"sum({value.sql}) OVER ({full}{frame})", sum_type(value.type)))
     return choices.one(calls)

@@ -16,23 +16,10 @@ from slackwater_lab.differential.expression_generator import (
     condition,
     table_relation,
     terms_of,
-    typed,
     window,
 )
 from slackwater_lab.differential.history import DrawnTable
-from slackwater_lab.differential.query import (
-    Compound,
-    Cte,
-    Dual,
-    Expression,
-    Item,
-    Query,
-    Select,
-    Source,
-    View,
-    With,
-    written,
-)
+from slackwater_lab.differential.query import View, nested, select, transactional
 from slackwater_lab.differential.sql_types import COUNT, Family
 
 _JOINS = (
@@ -44,6 +31,7 @@ _JOINS = (
     (Feature.ANTI_JOIN, "ANTI JOIN", 0.7),
     (Feature.CROSS_JOIN, "JOIN", 0.25),
 )
+_OUTER = (Feature.LEFT_JOIN, Feature.RIGHT_JOIN, Feature.FULL_JOIN)
 _DEEPEST = 2
 
 
@@ -55,13 +43,16 @@ def make_views(choices: Choices, tables: Sequence[DrawnTable]) -> tuple[View, ..
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    query: Query
+    query: str
     outputs: tuple[Output, ...]
     identity: tuple[str, ...] = ()
     is_grouped: bool = False
+    named: str = ""
+    """Named queries, which stand before the query."""
 
     def relation(self, name: str | None = None) -> Relation:
-        return Relation(name or self.query, self.outputs, self.identity, is_grouped=self.is_grouped)
+        source = name or nested(self.named + self.query)
+        return Relation(source, self.outputs, self.identity, is_grouped=self.is_grouped)
 
 
 class _Maker:
@@ -75,7 +66,7 @@ class _Maker:
     def view(self, name: str) -> View:
         made = self._query(0)
         self._views.append(replace(made.relation(name), is_view=True))
-        return View(name, made.query)
+        return View(name, transactional(made.query, made.named))
 
     def _query(self, depth: int) -> _Made:
         if depth < _DEEPEST and self._choices.may(Feature.CTE, 0.12):
@@ -92,24 +83,24 @@ class _Maker:
         named = self._select(depth + 1)
         relation = named.relation(name)
         body = self._select(depth + 1, first=relation)
-        return replace(body, query=With((Cte(name, named.query),), body.query))
+        return replace(body, named=f"WITH {name} AS {nested(named.query)}\n")
 
     def _compound(self, depth: int, operator: str) -> _Made:
         is_union = operator == "UNION"
         first = self._select(depth + 1, for_union=True, is_groupable=is_union)
         others = range(self._choices.weighted([(1, 4), (2, 1)]))
         branches = (first.query, *(self._branch(depth + 1, first.outputs) for _ in others))
-        return _Made(Compound(operator, branches), first.outputs, is_grouped=is_union)
+        return _Made(f"\n{operator}\n".join(branches), first.outputs, is_grouped=is_union)
 
-    def _branch(self, depth: int, wanted: Sequence[Output]) -> Query:
+    def _branch(self, depth: int, wanted: Sequence[Output]) -> str:
         from_clause = self._from(depth)
         items = []
         for output in wanted:
             alike = [t for t in from_clause.terms if t.type.duckdb == output.type.duckdb]
             preferred = [t for t in alike if t.is_reference == output.is_reference] or alike
             value = f"CAST(NULL AS {output.type.duckdb})"
-            items.append(Item(written(self._choices.one(preferred).sql if preferred else value), output.name))
-        return Select(tuple(items), from_clause.sources, self._where(from_clause))
+            items.append(self._choices.one(preferred).sql if preferred else value)
+        return select(items, from_clause.sql, self._where(from_clause))
 
     def _select(
         self,
@@ -129,7 +120,7 @@ class _Maker:
             return self._only_plain(from_clause, where)
         return made
 
-    def _shape(self, from_clause: FromClause, where: tuple[Expression, ...]) -> _Made:
+    def _shape(self, from_clause: FromClause, where: tuple[str, ...]) -> _Made:
         choices = self._choices
         may_group = not from_clause.is_grouped or choices.may(Feature.NESTED_GROUP, 0.7)
         if may_group and choices.may(Feature.GLOBAL, 0.08):
@@ -147,7 +138,7 @@ class _Maker:
         alias = self._alias()
         terms = terms_of(relation, alias)
         from_clause = FromClause(
-            (Source(relation.source, alias),),
+            f"{relation.source} AS {alias}",
             ((alias, relation),),
             terms,
             tuple(f"{alias}.{name}" for name in relation.identity),
@@ -183,19 +174,22 @@ class _Maker:
         if not conditions and feature is not Feature.CROSS_JOIN:
             return from_clause
         self._choices.may(feature, 1)
-        source = Source(right.source, alias, word, conditions)
+        crossed = f"CROSS JOIN {right.source} AS {alias}"
+        on = f"{word} {right.source} AS {alias} ON {' AND '.join(conditions)}"
+        sql = f"{from_clause.sql}\n    {on if conditions else crossed}"
         if feature in {Feature.SEMI_JOIN, Feature.ANTI_JOIN}:
-            return replace(from_clause, sources=(*from_clause.sources, source))
+            return replace(from_clause, sql=sql)
         identity = tuple(f"{alias}.{name}" for name in right.identity)
         return FromClause(
-            (*from_clause.sources, source),
+            sql,
             (*from_clause.relations, (alias, right)),
             (*from_clause.terms, *terms),
             (*from_clause.identity, *identity) if from_clause.identity and identity else (),
+            from_clause.is_outer or feature in _OUTER,
         )
 
     def _partner(self, from_clause: FromClause, depth: int) -> Relation | None:
-        used = [relation for _, relation in from_clause.relations if isinstance(relation.source, str)]
+        used = [relation for _, relation in from_clause.relations if "(" not in relation.source]
         if used and self._choices.may(Feature.SELF_JOIN, 0.15):
             return self._choices.one(used)
         right = self._relation(depth)
@@ -204,7 +198,7 @@ class _Maker:
             return self._choices.one(others) if others else None
         return right
 
-    def _on(self, from_clause: FromClause, terms: Sequence[Term]) -> tuple[Expression, ...]:
+    def _on(self, from_clause: FromClause, terms: Sequence[Term]) -> tuple[str, ...]:
         pairs = _pairs(from_clause.terms, terms)
         if not pairs:
             return ()
@@ -217,7 +211,7 @@ class _Maker:
         ]
         if self._choices.may(Feature.RESIDUAL, 0.1):
             parts.append(self._residual(from_clause, terms))
-        return tuple(map(written, parts))
+        return tuple(parts)
 
     def _residual(self, from_clause: FromClause, terms: Sequence[Term]) -> str:
         comparable = [
@@ -233,11 +227,11 @@ class _Maker:
 
     # WHERE
 
-    def _where(self, from_clause: FromClause) -> tuple[Expression, ...]:
+    def _where(self, from_clause: FromClause) -> tuple[str, ...]:
         conditions = []
         if self._choices.may(Feature.WHERE, 0.3):
             count = self._choices.weighted([(1, 4), (2, 1)])
-            conditions += [written(condition(self._choices, from_clause.terms)) for _ in range(count)]
+            conditions += [condition(self._choices, from_clause.terms) for _ in range(count)]
         makers = (
             (Feature.EXISTS, self._exists),
             (Feature.IN, self._in),
@@ -253,70 +247,68 @@ class _Maker:
             conditions.append(made)
         return tuple(conditions)
 
-    def _exists(self, from_clause: FromClause) -> Expression | None:
+    def _exists(self, from_clause: FromClause) -> str | None:
         relation, terms = self._inner()
         pairs = _pairs(from_clause.terms, terms)
         if not pairs:
             return None
         outer, inner = self._choices.one(pairs)
-        where = [written(f"{inner.sql} = {outer.sql}")]
+        where = [f"{inner.sql} = {outer.sql}"]
         if self._choices.chance(0.3):
-            where.append(written(condition(self._choices, terms)))
+            where.append(condition(self._choices, terms))
         if self._choices.may(Feature.RESIDUAL, 0.15):
-            where.append(written(self._residual(from_clause, terms)))
-        query = Select((Item(written("1"), "one"),), (relation,), tuple(where))
-        return written(self._choices.one(("EXISTS ", "EXISTS ", "NOT EXISTS ")), query)
+            where.append(self._residual(from_clause, terms))
+        query = nested(select(["1"], relation, where))
+        return f"{self._choices.one(('EXISTS', 'EXISTS', 'NOT EXISTS'))} {query}"
 
-    def _in(self, from_clause: FromClause) -> Expression | None:
+    def _in(self, from_clause: FromClause) -> str | None:
         source, terms = self._inner()
         return self._membership("IN", source, _pairs(from_clause.terms, terms), terms)
 
-    def _not_in(self, from_clause: FromClause) -> Expression | None:
+    def _not_in(self, from_clause: FromClause) -> str | None:
         """Makes NOT IN of columns that are never NULL: with others it is no join."""
         source, terms = self._inner()
         columns = [term for term in terms if not term.nullable]
         return self._membership("NOT IN", source, _pairs(from_clause.never_null(), columns), terms)
 
     def _membership(
-        self, word: str, source: Source, pairs: Sequence[tuple[Term, Term]], terms: Sequence[Term]
-    ) -> Expression | None:
+        self, word: str, source: str, pairs: Sequence[tuple[Term, Term]], terms: Sequence[Term]
+    ) -> str | None:
         if not pairs:
             return None
         outer, inner = self._choices.one(pairs)
-        where = (written(condition(self._choices, terms)),) if self._choices.chance(0.5) else ()
-        query = Select((Item(written(inner.sql), "c"),), (source,), where)
-        return written(f"{outer.sql} {word} ", query)
+        where = (condition(self._choices, terms),) if self._choices.chance(0.5) else ()
+        return f"{outer.sql} {word} {nested(select([inner.sql], source, where))}"
 
-    def _inner(self) -> tuple[Source, tuple[Term, ...]]:
+    def _inner(self) -> tuple[str, tuple[Term, ...]]:
         relation, alias = self._choices.one(self._tables), self._alias()
-        return Source(relation.source, alias), terms_of(relation, alias)
+        return f"{relation.source} AS {alias}", terms_of(relation, alias)
 
     def _scalar(self, from_clause: FromClause) -> Typed | None:
         """A subquery as a value, correlated or not."""
         source, terms = self._inner()
-        inner = FromClause((source,), (), terms, ())
+        inner = FromClause(source, (), terms, ())
         value = aggregate(self._choices, inner)
-        where: tuple[Expression, ...] = ()
+        where: tuple[str, ...] = ()
         if self._choices.chance(0.75):
             pairs = _pairs(from_clause.terms, terms)
             if not pairs:
                 return None
             outer, column = self._choices.one(pairs)
-            where = (written(f"{column.sql} = {outer.sql}"),)
-        query = Select((Item(value.expression, "c"),), (source,), where)
-        return Typed(written(query), value.type)
+            where = (f"{column.sql} = {outer.sql}",)
+        return Typed(nested(select([value.sql], source, where)), value.type)
 
-    def _scalar_condition(self, from_clause: FromClause) -> Expression | None:
+    def _scalar_condition(self, from_clause: FromClause) -> str | None:
         made = self._scalar(from_clause)
         if made is None or made.type.family is not Family.INTEGER:
             return None
         numbers = [term for term in from_clause.terms if term.type.family is Family.INTEGER]
         left = self._choices.one(numbers).sql if numbers else "1"
-        return written(f"{left} {self._choices.one(('<', '>=', '='))} ", *made.expression.parts)
+        return f"{left} {self._choices.one(('<', '>=', '='))} {made.sql}"
 
     # SELECT
 
-    def _plain(self, from_clause: FromClause, where: tuple[Expression, ...]) -> _Made:
+    def _plain(self, from_clause: FromClause, where: tuple[str, ...]) -> _Made:
         items = self._columns(from_clause, 1, 5)
         if self._choices.chance(0.3):
             items.append(computed(self._choices, from_clause.terms))
@@ -328,40 +320,43 @@ class _Maker:
         return self._finished(from_clause, where, items)
 
     def _only_plain(
-        self, from_clause: FromClause, where: tuple[Expression, ...], *, is_distinct: bool = False
+        self, from_clause: FromClause, where: tuple[str, ...], *, is_distinct: bool = False
     ) -> _Made:
         groupable = tuple(term for term in from_clause.terms if term.type.is_groupable)
         items = (
-            self._columns(replace(from_clause, terms=groupable), 1, 3) if groupable else [typed("1", COUNT)]
+            self._columns(replace(from_clause, terms=groupable), 1, 3) if groupable else [Typed("1", COUNT)]
         )
-        made = self._finished(from_clause, where, items)
-        if is_distinct and isinstance(made.query, Select):
-            names = tuple(output.name for output in made.outputs)
-            made = replace(made, query=replace(made.query, is_distinct=True), identity=names)
-        return made
+        made = self._finished(from_clause, where, items, is_distinct=is_distinct)
+        return replace(made, identity=tuple(o.name for o in made.outputs)) if is_distinct else made
 
     def _columns(self, from_clause: FromClause, least: int, most: int) -> list[Typed]:
         chosen = self._choices.some(from_clause.terms, least, most)
         if from_clause.identity and self._choices.chance(0.6):
             names = {term.sql for term in chosen}
             chosen += [t for t in from_clause.terms if t.sql in from_clause.identity and t.sql not in names]
-        return [Typed(written(term.sql), term.type, term.is_reference) for term in chosen]
+        return [Typed(term.sql, term.type, term.is_reference) for term in chosen]
 
     def _finished(
-        self, from_clause: FromClause, where: tuple[Expression, ...], items: Sequence[Typed]
+        self,
+        from_clause: FromClause,
+        where: tuple[str, ...],
+        items: Sequence[Typed],
+        *,
+        is_distinct: bool = False,
     ) -> _Made:
         outputs = _outputs(items)
-        by_sql = {item.expression.parts: o.name for item, o in zip(items, outputs, strict=True)}
-        identity = tuple(by_sql.get((sql,), "") for sql in from_clause.identity)
-        query = Select(_items(items), from_clause.sources, where)
+        by_sql = {item.sql: o.name for item, o in zip(items, outputs, strict=True)}
+        identity = tuple(by_sql.get(sql, "") for sql in from_clause.identity)
+        query = select([item.sql for item in items], from_clause.sql, where, is_distinct=is_distinct)
         return _Made(query, outputs, identity if all(identity) else ())
 
-    def _global(self, from_clause: FromClause, where: tuple[Expression, ...]) -> _Made:
+    def _global(self, from_clause: FromClause, where: tuple[str, ...]) -> _Made:
         items = [aggregate(self._choices, from_clause) for _ in range(self._choices.number(1, 4))]
-        query = Select(_items(items), from_clause.sources, where, having=self._having(from_clause))
+        having, columns = self._having(from_clause), [item.sql for item in items]
+        query = select(columns, from_clause.sql, where, having=having)
         return _Made(query, _outputs(items), is_grouped=True)
 
-    def _grouped(self, from_clause: FromClause, where: tuple[Expression, ...]) -> _Made:
+    def _grouped(self, from_clause: FromClause, where: tuple[str, ...]) -> _Made:
         groups, dependents = self._groups(from_clause)
         if not groups:
             return self._plain(from_clause, where)
@@ -371,8 +366,8 @@ class _Maker:
         ]
         items = [*shown, *dependents, *calls]
         having = self._having(from_clause)
-        parts = tuple(group.expression for group in groups)
-        query = Select(_items(items), from_clause.sources, where, parts, having)
+        parts, columns = [group.sql for group in groups], [item.sql for item in items]
+        query = select(columns, from_clause.sql, where, groups=parts, having=having)
         outputs = _outputs(items)
         identity = tuple(o.name for o in outputs[: len(groups)]) if shown == groups else ()
         return _Made(query, outputs, identity, is_grouped=True)
@@ -389,7 +384,7 @@ class _Maker:
         chosen = self._choices.some(
             references if references and self._choices.chance(0.6) else groupable, 1, 2
         )
-        groups = [Typed(written(term.sql), term.type, term.is_reference) for term in chosen]
+        groups = [Typed(term.sql, term.type, term.is_reference) for term in chosen]
         if self._choices.chance(0.15):
             expression = computed(self._choices, from_clause.terms)
             if expression.type.is_groupable:
@@ -399,33 +394,27 @@ class _Maker:
     def _dependent_groups(self, alias: str, relation: Relation) -> tuple[list[Typed], list[Typed]]:
         terms = terms_of(relation, alias)
         key = {f"{alias}.{name}" for name in relation.identity}
-        groups = [Typed(written(t.sql), t.type, t.is_reference) for t in terms if t.sql in key]
+        groups = [Typed(t.sql, t.type, t.is_reference) for t in terms if t.sql in key]
         others = [term for term in terms if term.sql not in key]
         dependents = [
-            Typed(written(Dual(t.sql, f"any_value({t.sql})")), t.type, t.is_reference)
-            for t in self._choices.some(others, 1, 3)
+            Typed(f"dependent({t.sql})", t.type, t.is_reference) for t in self._choices.some(others, 1, 3)
         ]
         return groups, dependents
 
-    def _having(self, from_clause: FromClause) -> tuple[Expression, ...]:
+    def _having(self, from_clause: FromClause) -> tuple[str, ...]:
         if not self._choices.may(Feature.HAVING, 0.15):
             return ()
         made = aggregate(self._choices, from_clause)
-        (sql,) = made.expression.parts
         if made.type.family in {Family.INTEGER, Family.DECIMAL, Family.FLOAT}:
             operator = self._choices.one((">", ">=", "<>", "<="))
-            return (written(f"{sql} {operator} {self._choices.number(0, 2)}"),)
-        return (written(f"{sql} IS {self._choices.one(('', 'NOT ', 'NOT ', 'NOT '))}NULL"),)
+            return (f"{made.sql} {operator} {self._choices.number(0, 2)}",)
+        return (f"{made.sql} IS {self._choices.one(('', 'NOT ', 'NOT ', 'NOT '))}NULL",)
 
 
 def _pairs(left: Sequence[Term], right: Sequence[Term]) -> list[tuple[Term, Term]]:
     """Lists the pairs that can be compared as a key; only those that refer, if any does."""
     joinable = [(a, b) for a in left for b in right if are_joinable(a, b)]
     return [(a, b) for a, b in joinable if a.is_reference and b.is_reference] or joinable
-
-
-def _items(items: Sequence[Typed]) -> tuple[Item, ...]:
-    return tuple(Item(item.expression, f"c{number}") for number, item in enumerate(items))
 
 
 def _outputs(items: Sequence[Typed]) -> tuple[Output, ...]:

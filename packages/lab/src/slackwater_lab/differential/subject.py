@@ -25,7 +25,7 @@ from slackwater_lab.differential.history import (
     schema_ddl,
 )
 from slackwater_lab.differential.history_generator import make_tables, make_transactions
-from slackwater_lab.differential.query import View, smaller_queries
+from slackwater_lab.differential.query import smaller_views
 from slackwater_lab.differential.query_generator import make_views
 from slackwater_lab.seeds import LeaveOut, PlantedFault, Simplify, Step
 
@@ -176,8 +176,8 @@ def _with_less_query(result: Checked) -> Iterator[Case]:
         for number in reversed(range(len(case.views))):
             yield replace(case, views=(*case.views[:number], *case.views[number + 1 :]))
     for number, view in enumerate(case.views):
-        for query in smaller_queries(view.query):
-            yield replace(case, views=_replaced(case.views, number, View(view.name, query)))
+        for smaller in smaller_views(view):
+            yield replace(case, views=_replaced(case.views, number, smaller))
 
 
 def _with_less_schema(result: Checked) -> Iterator[Case]:
