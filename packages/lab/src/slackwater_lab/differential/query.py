@@ -19,7 +19,7 @@ class View:
 
     name: str
     text: str
-    """Its SQL with the word TRANSACTIONALLY; ``dependent(x)`` stands for a column that is not grouped by."""
+    """Its SQL with the word TRANSACTIONALLY; ``dependent(x)`` is a column that is not grouped by."""
 
     def sql(self) -> str:
         """The SQL that a user would write."""

@@ -48,7 +48,7 @@ class _Made:
     identity: tuple[str, ...] = ()
     is_grouped: bool = False
     named: str = ""
-    """Named queries, which stand before the query."""
+    """Named queries, before the query."""
 
     def relation(self, name: str | None = None) -> Relation:
         source = name or nested(self.named + self.query)
