@@ -4,7 +4,6 @@ The exit code is 1 if something is known about a package that is not ignored for
 ``--strict`` also if the database cannot be reached. Without it, that is said in one line.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import msgspec
 
 from slackwater.protocol import SystemClock
@@ -66,31 +66,32 @@ class Ignored:
         return self.package == advisory.package and self.id in advisory.names
 
 
-def main() -> int:
-    """Runs the command; returns the exit code."""
-    options = _options()
+_FILE = click.Path(path_type=Path)
+
+
+@click.command(help=__doc__)
+@click.option("--strict", is_flag=True, help="fail if the database cannot be reached")
+@click.option("--database", metavar="URL", help="a service that answers as OSV's query does")
+@click.option("--lock", "locks", type=_FILE, multiple=True, default=_LOCKS, help="other lock files")
+@click.option("--ignored", type=_FILE, default=_IGNORED, help="another list")
+def main(strict: bool, database: str | None, locks: Sequence[Path], ignored: Path) -> None:
+    """Runs the command."""
+    is_failed = True
     try:
-        ignored = read_ignored(options.ignored)
-        count, advisories = ask_database(options.lock or _LOCKS, options.database)
+        entries = read_ignored(ignored)
+        count, advisories = ask_database(locks, database)
+        said = list(judge(advisories, entries, SystemClock().now().date()))
     except UnreachableDatabaseError as error:
-        outcome = "failed" if options.strict else "skipped"
-        _say(f"audit {outcome}: the vulnerability database cannot be reached ({error})")
-        return int(options.strict)
+        is_failed, said = strict, [f"the vulnerability database cannot be reached ({error})"]
     except AuditError as error:
-        _say(f"audit failed: {error}")
-        return 1
-    today = SystemClock().now().date()
-    faults = list(judge(advisories, ignored, today))
-    for fault in faults:
-        _say(f"audit failed: {fault}")
-    if not faults:
+        said = [str(error)]
+    if not said:
         passed_over = f", {len(advisories)} ignored for a reason" if advisories else ""
-        _say(f"audit: {count} packages, no known vulnerability{passed_over}")
-    return int(bool(faults))
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+        click.echo(f"audit: {count} packages, no known vulnerability{passed_over}", err=True)
+        return
+    for line in said:
+        click.echo(f"audit {'failed' if is_failed else 'skipped'}: {line}", err=True)
+    sys.exit(int(is_failed))
 
 
 def judge(advisories: Sequence[Advisory], ignored: Sequence[Ignored], today: date) -> Iterator[str]:
@@ -164,14 +165,5 @@ def ask_database(locks: Sequence[Path], database: str | None) -> tuple[int, list
     return len(packages), advisories
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m infra.audit", description=__doc__)
-    parser.add_argument("--strict", action="store_true", help="fail if the database cannot be reached")
-    parser.add_argument("--database", metavar="URL", help="a service that answers as OSV's query does")
-    parser.add_argument("--lock", type=Path, action="append", metavar="FILE", help="other lock files")
-    parser.add_argument("--ignored", type=Path, default=_IGNORED, metavar="FILE", help="another list")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -105,15 +105,8 @@ def install_uv() -> str:
     if made.returncode != 0:
         reason = made.stdout.decode().strip()
         fail(f"Python's venv module does not work here (Debian and Ubuntu: install python3-venv): {reason}")
-    pip = [
-        os.path.join(TOOLS, "bin", "python"),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]
-    run([*pip, "--require-hashes", "-r", UV_LOCK])
+    options = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"]
+    run([os.path.join(TOOLS, "bin", "python"), "-m", "pip", *options, UV_LOCK])
     shutil.copyfile(UV_LOCK, tools_stamp)
     return uv
 

@@ -148,7 +148,7 @@ class World:
             cut = found.newest.cut
             self.reader.read = [cut.end_offsets["inv.s.a"][0], cut.transaction_offset]
             self.reader.discover()
-        logged = found.decisions(self.log)
+        logged = LoggedDecisions(self.log, found.timeline, found.log_offset)
         publisher = Publisher("inv", self.log, self.store, restored_cuts=10, clock=self.clock)
         publisher.state.resume_from(PublishedCut(newest, 0) if newest else found.newest)
         self.sidecar = Sidecar(

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -244,14 +245,7 @@ _READ: Mapping[Metric, Callable[[SourceMonitor], float | Distribution | Samples]
 }
 
 
-_SIZES = (
-    "partitions_read",
-    "partitions_paused",
-    "queued_transactions",
-    "obstacles",
-    "stale_ends",
-    "held_back_offsets",
-)
+_SIZES = [field.name for field in fields(SidecarStatus) if field.default == 0]
 BLOCKED_AFTER = timedelta(seconds=30)
 """A loop that has not turned for longer is not healthy; one turn may wait for Kafka for seconds."""
 

@@ -130,10 +130,6 @@ class Resumption:
 
         return start
 
-    def decisions(self, log: CutLog) -> LoggedDecisions:
-        """Returns what finds the decisions that concern this timeline."""
-        return LoggedDecisions(log, self.timeline, self.log_offset)
-
 
 def resume(log: CutLog, timeline: int) -> Resumption:
     """Finds where to continue.

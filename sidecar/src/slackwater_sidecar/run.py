@@ -22,7 +22,7 @@ from slackwater.protocol.log_fields import log_fields
 from slackwater_sidecar.monitor import SourceMonitor, sidecar_registry, sidecar_routes
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader
-from slackwater_sidecar.resume import Resumption, resume
+from slackwater_sidecar.resume import LoggedDecisions, Resumption, resume
 from slackwater_sidecar.service import OnStatus, Sidecar
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.watch import watch_connector
@@ -172,7 +172,7 @@ class SourceThread(threading.Thread):
                 reader,
                 publisher,
                 monitor=self.monitor,
-                decisions=found.decisions(log).new,
+                decisions=LoggedDecisions(log, found.timeline, found.log_offset).new,
                 on_status=self.on_status,
             )
             while not self.stop_event.is_set() and not sidecar.is_over:

@@ -173,7 +173,7 @@ class Sidecar:
             is_behind=self._is_behind,
         )
         if due is Due.CUTS:
-            self._publish(self._status_now())
+            self._publish(replace(self._status, wall_ms=self._wall_ms()))
         elif due is Due.MARKERS_AHEAD:
             self._publish_ahead(now)
         self._publisher.show_markers()
@@ -230,16 +230,13 @@ class Sidecar:
             self._trouble = ""
             if self._frontier.rest_wanted and self._clock.monotonic() - self._read_at >= _REST_SECONDS:
                 self._frontier.rest(self._reader.end_offsets())
-            self._look_for_kafka_transactions()
+            now = self._clock.monotonic()
+            if now - self._held_back_at >= _HELD_BACK_SECONDS:
+                self._held_back_at = now
+                self._held_back = self._reader.held_back()
             self._bound_refusal()
         except SidecarUnavailableError as error:
             self._note_trouble(error)
-
-    def _look_for_kafka_transactions(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._held_back_at >= _HELD_BACK_SECONDS:
-            self._held_back_at = now
-            self._held_back = self._reader.held_back()
 
     def _bound_refusal(self) -> None:
         """Finds the newest commit that may have been written with a fault which is gone."""
@@ -311,9 +308,6 @@ class Sidecar:
             regression=regression_notice(self._frontier),
             connector=None if self._watch is None else self._watch.report,
         )
-
-    def _status_now(self) -> FrontierStatus:
-        return replace(self._status, wall_ms=self._wall_ms())
 
     def _wall_ms(self) -> int:
         return epoch_ms(self._clock.now())

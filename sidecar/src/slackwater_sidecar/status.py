@@ -286,13 +286,15 @@ class StateLogger:
         if state is not self._state:
             level = logging.INFO if state in _FINE else logging.WARNING
             fields = {"source": self._source, "state": str(state), "detail": detail}
-            logger.log(level, "state of source %s is %s%s", self._source, state, _after(detail), extra=fields)
+            more = f": {detail}" if detail else ""
+            logger.log(level, "state of source %s is %s%s", self._source, state, more, extra=fields)
             self._state = state
         now = {t.xid: t for t in open_}
         for xid in now.keys() - self._open.keys():
             logger.warning("waiting for %s", describe_open(now[xid]), extra=self._fields(now[xid]))
         for xid in self._open.keys() - now.keys():
-            logger.info("waiting no longer for %s", _name(xid), extra=self._fields(self._open[xid]))
+            name = f"transaction {xid}" if xid != SNAPSHOT_XID else "the snapshot"
+            logger.info("waiting no longer for %s", name, extra=self._fields(self._open[xid]))
         self._open = now
 
     def log_decision(self, decision: SkipDecision | TimelineDecision) -> None:
@@ -314,14 +316,6 @@ class StateLogger:
 
     def _fields(self, transaction: OpenTransaction) -> dict[str, object]:
         return {"source": self._source, **asdict(transaction)}
-
-
-def _name(xid: int) -> str:
-    return f"transaction {xid}" if xid != SNAPSHOT_XID else "the snapshot"
-
-
-def _after(detail: str) -> str:
-    return f": {detail}" if detail else ""
 
 
 def format_status(status: SidecarStatus) -> str:

@@ -1,7 +1,7 @@
 """Judges an output: reads the committed states and the output, and gives the verdict."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -31,10 +31,6 @@ def wall_clock_ms() -> int:
     return int(datetime.now(UTC).timestamp() * 1000)  # noqa: TID251 - the judge shares no code, so no Clock
 
 
-def _silent(_text: str) -> None:
-    pass
-
-
 def certify(
     specification: Specification,
     connections: Connections,
@@ -42,7 +38,7 @@ def certify(
     mode: Mode = Mode.ORACLE,
     records: OutputRecords | None = None,
     delays_since_ms: int | None = None,
-    on_progress: Progress = _silent,
+    on_progress: Progress = lambda _: None,
 ) -> Certificate:
     """Judges an output; reads only, and only what is there at the start.
 
@@ -152,8 +148,7 @@ def judge(
     judge. ``database`` has the view's documents there, as digests.
     """
     observed, outputs = Observations(), iter(records.outputs)
-    invariants = InvariantJudge(specification, view.reader, observed.findings)
-    with invariants:
+    with closing(InvariantJudge(specification, view.reader, observed.findings)) as invariants:
         if mode is not Mode.ORACLE:
             outputs = invariants.judge(outputs)
         reads = observed.read(outputs, view.reader)
@@ -181,7 +176,7 @@ def _compare_final(
     """Compares the last value of every document with the database, or with the topics without one."""
     topics = None
     if committed is not None:
-        finals = ((key, versions.final) for key, versions in committed.by_key.items())
+        finals = ((key, versions.digests[-1]) for key, versions in committed.by_key.items())
         topics = {key: value for key, value in finals if value is not None}
     if database is not None and topics is not None:
         for key in _different(topics, database):

@@ -59,11 +59,6 @@ class DocumentVersions:
         """Finds the version that holds at an LSN."""
         return bisect_right(self.lsns, lsn) - 1
 
-    @property
-    def final(self) -> bytes | None:
-        """Returns the last one."""
-        return self.digests[-1]
-
 
 @dataclass(slots=True)
 class CommittedStates:

@@ -16,7 +16,7 @@ from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.errors import wrong_key
 from slackwater_certify.history import UNREADABLE
 from slackwater_certify.output import Commit, Output, describe
-from slackwater_certify.specification import Scope, Specification
+from slackwater_certify.specification import Invariant, Scope, Specification
 from slackwater_certify.view import connect, quoted
 
 BATCH = 5_000
@@ -28,7 +28,7 @@ _DECODE = msgspec.json.Decoder(float_hook=str).decode
 
 
 class InvariantJudge:
-    """Judges documents one by one as they come, states in the end. A context manager."""
+    """Judges documents one by one as they come, states in the end."""
 
     def __init__(self, specification: Specification, reader: DocumentReader, findings: Findings) -> None:
         self._reader = reader
@@ -48,10 +48,8 @@ class InvariantJudge:
         self.thinned = 0
         """States that were left out."""
 
-    def __enter__(self) -> "InvariantJudge":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Frees the database."""
         self._connection.close()
 
     def judge(self, outputs: Iterable[Output]) -> Iterator[Output]:
@@ -86,8 +84,8 @@ class InvariantJudge:
                 self._judge_state(text)
                 pending = {}
 
-    def _of(self, scope: Scope) -> list[Any]:
-        return [each for each in self._invariants if each.scope is scope]
+    def _of(self, scope: Scope) -> list[tuple[int, Invariant]]:
+        return [each for each in enumerate(self._invariants) if each[1].scope is scope]
 
     def _keep(self, output: Output) -> None:
         if output.problem is not None:
@@ -121,9 +119,7 @@ class InvariantJudge:
             "(SELECT _n, json_transform(_text, ?) AS document FROM batch)",
             [self._structure],
         )
-        for number, invariant in enumerate(self._invariants):
-            if invariant.scope is not Scope.DOCUMENT:
-                continue
+        for number, invariant in self._of(Scope.DOCUMENT):
             error = f"CAST(({invariant.error}) AS DOUBLE)" if invariant.error else "NULL"
             query = f"SELECT _n, {error} FROM documents WHERE ({invariant.holds}) IS NOT TRUE ORDER BY _n"  # noqa: S608 - quoted names, and the user's own SQL
             for position, amount in self._rows(query, number):
@@ -156,9 +152,7 @@ class InvariantJudge:
 
     def _judge_state(self, text: str) -> None:
         self.states += 1
-        for number, invariant in enumerate(self._invariants):
-            if invariant.scope is not Scope.STATE:
-                continue
+        for number, invariant in self._of(Scope.STATE):
             if not all(row and row[0] is True for row in self._rows(invariant.holds, number)):
                 self._findings.add(Kind.INVARIANT_VIOLATIONS, f"the state {text} breaks {invariant.name!r}")
                 if invariant.error:

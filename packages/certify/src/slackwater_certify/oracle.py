@@ -250,7 +250,7 @@ class _SequenceJudge:
         for key, versions in self._versions.items():
             reached = self._reached.get(key, -1)
             shown = versions.digests[reached] if reached >= 0 else None
-            if shown == versions.final:
+            if shown == versions.digests[-1]:
                 continue
             text = f"its last committed state, of LSN {versions.lsns[-1]}, was never shown"
             self._observed.findings.add(Kind.LOST, f"document {key}: {text}")
