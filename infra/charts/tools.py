@@ -1,6 +1,7 @@
 """Helm and the schemas of custom resources, as Go modules and as jars; kept in the user's cache.
 
-Nothing of this is part of a wheel: the chart's tests use it.
+Nothing of this is part of a wheel: the chart's tests use it. Every function raises :class:`MissingToolError`
+if Go, Java or what they fetch cannot be had, and ``KeyError`` for resources that no operator has.
 """
 
 import fcntl
@@ -47,11 +48,7 @@ class MissingToolError(Exception):
 
 @cache
 def find_helm() -> Path:
-    """Returns Helm: the one on PATH, else one that Go builds, once, which takes minutes.
-
-    Raises:
-        MissingToolError: there is neither Helm nor a Go that can build it.
-    """
+    """Returns Helm: the one on PATH, else one that Go builds, once, which takes minutes."""
     if found := shutil.which("helm"):
         return Path(found)
     folder = _cache() / HELM.rpartition("/")[2]
@@ -66,9 +63,6 @@ def find_api_server() -> tuple[Path, Path]:
     """Returns Kubernetes' API server and etcd, which Go builds, once, which takes ten minutes.
 
     Their versions, and the sums of all modules, are those of the folder ``kubernetes``.
-
-    Raises:
-        MissingToolError: there is no Go that can build them.
     """
     source = Path(__file__).parent / "kubernetes"
     key = hashlib.sha256((source / "go.sum").read_bytes()).hexdigest()[:12]
@@ -84,12 +78,7 @@ def find_api_server() -> tuple[Path, Path]:
 
 @cache
 def resource_definition(api_version: str, kind: str) -> dict[str, Any]:
-    """Returns the definition of a custom resource of the operators, as an API server takes it.
-
-    Raises:
-        KeyError: neither operator has such a resource.
-        MissingToolError: see :func:`go_module`.
-    """
+    """Returns the definition of a custom resource of the operators, as an API server takes it."""
     group = api_version.partition("/")[0]
     module, folder = {
         "sparkoperator.k8s.io": (SPARK_OPERATOR, "config/crd/bases"),
@@ -102,12 +91,7 @@ def resource_definition(api_version: str, kind: str) -> dict[str, Any]:
 
 @cache
 def go_module(module: str) -> Path:
-    """Returns the folder of a Go module whose content is the pinned one.
-
-    Raises:
-        MissingToolError: there is no Go, or the module cannot be had.
-        ValueError: its content is another one.
-    """
+    """Returns the folder of a Go module; ``ValueError`` if its content is not the pinned one."""
     found = json.loads(_go("mod", "download", "-json", module))
     if found["Sum"] != SUMS[module]:
         raise ValueError(f"{module} has the sum {found['Sum']}, pinned is {SUMS[module]}")
@@ -116,12 +100,7 @@ def go_module(module: str) -> Path:
 
 @cache
 def resource_schema(api_version: str, kind: str) -> Schema:
-    """Returns the schema of a custom resource, in which unknown fields are errors.
-
-    Raises:
-        KeyError: neither operator has such a resource.
-        MissingToolError: see :func:`go_module`.
-    """
+    """Returns the schema of a custom resource, in which unknown fields are errors."""
     version = api_version.partition("/")[2]
     definition = resource_definition(api_version, kind)
     versions = {each["name"]: each["schema"]["openAPIV3Schema"] for each in definition["spec"]["versions"]}
@@ -130,11 +109,7 @@ def resource_schema(api_version: str, kind: str) -> Schema:
 
 @cache
 def strimzi_schemas() -> dict[str, Schema]:
-    """Returns the schemas of Strimzi's resources by kind, written by Strimzi's own generator of definitions.
-
-    Raises:
-        MissingToolError: there is no Java that is new enough for it, or it cannot be downloaded.
-    """
+    """Returns the schemas of Strimzi's resources by kind, as Strimzi's own generator writes them."""
     try:
         java, jars = find_java(), _strimzi_jars()
     except UnavailableError as error:
@@ -164,11 +139,7 @@ def _strimzi_jars() -> JarSet:
 
 
 def compose_schema() -> Schema:
-    """Returns the schema of compose files.
-
-    Raises:
-        MissingToolError: see :func:`go_module`.
-    """
+    """Returns the schema of compose files."""
     found: Schema = json.loads((go_module(COMPOSE) / "schema" / "compose-spec.json").read_text())
     return found
 

@@ -84,7 +84,8 @@ def _run_all(options: SimpleNamespace) -> int:
             chosen = mechanism.mutants
             if options.drawn:
                 chosen = drawn(root, mechanism, options.drawn, options.seed)
-            known = set() if options.here else _known(_read(), name)
+            done = [] if options.here else [r for r in _read() if r["mechanism"] == name and r["caught_by"]]
+            known = {r["digest"] for r in done}
             chosen = [m for m in chosen if options.only in m.name and m.digest not in known]
             stamp = {"commit": commit, "kind": "drawn" if options.drawn else "reviewed"}
             is_partial = options.quick or options.plain or options.limit < trial.NO_LIMIT
@@ -92,11 +93,6 @@ def _run_all(options: SimpleNamespace) -> int:
             results = Path(os.devnull) if options.here else _RESULTS
             open_ends += _run(root, mechanism, chosen, stamp, results, options)
     return 1 if open_ends else 0
-
-
-def _known(results: list[dict[str, Any]], mechanism: str) -> set[str]:
-    """Digests of the mutants that need not be judged again."""
-    return {r["digest"] for r in results if r["mechanism"] == mechanism and r["caught_by"]}
 
 
 def _run(

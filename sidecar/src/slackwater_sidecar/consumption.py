@@ -189,6 +189,11 @@ class Consumption:
     ``partitions`` is how many are read in all, here or elsewhere: it bounds what is kept of each.
     """
 
+    orphans: frozenset[PartitionId] = frozenset()
+    """A consumer in this process reads as long as the process does."""
+    pids: Sequence[int] = ()
+    """No other process reads."""
+
     def __init__(
         self,
         settings: SidecarSettings,
@@ -204,16 +209,6 @@ class Consumption:
         self._avro = avro_values(settings, SystemClock()) if avro is None else avro
         self._held: list[Message] = []
         """Out of Kafka already, and waiting for the schema registry."""
-
-    @property
-    def orphans(self) -> frozenset[PartitionId]:
-        """Empty: a consumer in this process reads as long as the process does."""
-        return frozenset()
-
-    @property
-    def pids(self) -> list[int]:
-        """Empty: no other process reads."""
-        return []
 
     def assign(self, starts: Mapping[PartitionId, int]) -> None:
         """Begins to read further partitions, from these offsets; all or none.

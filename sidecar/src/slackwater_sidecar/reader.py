@@ -152,9 +152,9 @@ class SourceReader:
         """None until there is a partition to read."""
 
     @property
-    def pids(self) -> list[int]:
+    def pids(self) -> Sequence[int]:
         """The worker processes; none: this process reads."""
-        return [] if self._records is None else self._records.pids
+        return () if self._records is None else self._records.pids
 
     def discover(self) -> list[str]:
         """Looks for topics and partitions that are not read yet and begins to; returns all data topics.
@@ -312,11 +312,7 @@ class SourceReader:
         return wanted
 
     def _error_of(self, failure: Failure) -> SlackwaterError | None:
-        """Returns what a failure of a consumer means; None when it does not concern a partition that is read.
-
-        Raises:
-            SidecarUnavailableError: Kafka does not answer.
-        """
+        """Returns what a failure of a consumer means; None: it concerns no partition that is read."""
         if failure.registry:
             return SchemasUnavailableError(failure.registry, failure.reason)
         key = failure.topic, failure.number

@@ -1,7 +1,8 @@
 """Reads topics with plain ``read_committed`` consumers, no groups, nothing committed: whole, or as outputs.
 
 Outputs are keyed documents in any form, tombstones for those that vanish, or change events. In Confluent's
-wire format a record is a zero byte, a schema's id, then Avro, or JSON.
+wire format a record is a zero byte, a schema's id, then Avro, or JSON. A topic that is missing in the end or
+cannot be read, and brokers that do not answer, are a :class:`~slackwater_certify.CertifyError`.
 """
 
 import base64
@@ -51,11 +52,7 @@ Brokers = Mapping[str, str]
 
 
 def read_topics(brokers: Brokers, topics: Sequence[str], ends: Ends | None = None) -> Iterator[Message]:
-    """Yields every committed record that is in the topics now, or below some end offsets, by partition.
-
-    Raises:
-        CertifyError: a topic is missing or cannot be read.
-    """
+    """Yields every committed record that is in the topics now, or below some end offsets, by partition."""
     with _consumer(brokers, ", ".join(topics)) as consumer:
         ends = end_offsets(consumer, topics) if ends is None else ends
         if ends:
@@ -73,9 +70,6 @@ def follow_topics(
 
     Waits for topics that do not exist yet. Continues until it has reached ``least_ends``, which the records
     that were read determine.
-
-    Raises:
-        CertifyError: a topic is missing until the end or cannot be read.
     """
     with _consumer(brokers, ", ".join(topics)) as consumer:
         while not is_over() and not _known(consumer).keys() >= set(topics):
@@ -91,21 +85,13 @@ def follow_topics(
 
 
 def current_ends(brokers: Brokers, topics: Sequence[str]) -> Ends:
-    """Asks for the end offsets of the partitions that hold anything.
-
-    Raises:
-        CertifyError: a topic is missing or cannot be read.
-    """
+    """Asks for the end offsets of the partitions that hold anything."""
     with _consumer(brokers, ", ".join(topics)) as consumer:
         return end_offsets(consumer, topics)
 
 
 def existing(brokers: Brokers, topics: Sequence[str]) -> list[str]:
-    """Returns the topics that exist; a connector creates a table's topic with its first change.
-
-    Raises:
-        CertifyError: the brokers do not answer.
-    """
+    """Returns the topics that exist; a connector creates a table's topic with its first change."""
     with _consumer(brokers, f"Kafka at {brokers['bootstrap.servers']}") as consumer:
         known = _known(consumer)
     return [topic for topic in topics if topic in known]
@@ -217,11 +203,7 @@ _COMMITS = msgspec.json.Decoder(_CommitRecord)
 
 
 def read_topic(output: OutputSpecification, connections: Connections) -> OutputRecords:
-    """Reads what is in the topic now.
-
-    Raises:
-        CertifyError: a topic is missing or holds no commit records.
-    """
+    """Reads what is in the topic now."""
     brokers, decode = connections.brokers("to read the output"), RecordDecoder(connections)
     found = read_topics(brokers, [output.commits]) if output.commits else ()
     commits = [decode_commit(message, output.name, _timestamp(message)) for message in found]
@@ -239,9 +221,6 @@ def follow_topic(
     """Reads the topic with the times at which records arrive here; blocks until it is over.
 
     Records that were there before are read, too; their delays are left out.
-
-    Raises:
-        CertifyError: a topic is missing or holds no commit records.
     """
     topics = [output.name] + ([output.commits] if output.commits else [])
     brokers, decode = connections.brokers("to read the output"), RecordDecoder(connections)
