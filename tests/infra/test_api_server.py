@@ -20,9 +20,9 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from infra.charts.tools import MissingToolError, find_api_server, find_helm, resource_definition
 from slackwater.dev.server import free_port
 from slackwater.protocol import SystemClock
+from tests.infra.chart_tools import MissingToolError, find_api_server, find_helm, resource_definition
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from infra.charts.tools import MissingToolError, find_helm, resource_schema
 from slackwater.settings.loading import NOT_SETTINGS, setting_fields
+from tests.infra.chart_tools import MissingToolError, find_helm, resource_schema
 
 CHART = Path(__file__).parents[2] / "infra" / "charts" / "slackwater"
 EXAMPLE = CHART.parent / "examples" / "values.yaml"

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from infra.charts.tools import MissingToolError, compose_schema
 from slackwater.settings.loading import NOT_SETTINGS, setting_fields
+from tests.infra.chart_tools import MissingToolError, compose_schema
 
 FILE = Path(__file__).parents[2] / "infra" / "compose" / "compose.yaml"
 ENDS = {"connector"}

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from infra.charts.tools import MissingToolError, strimzi_schemas
 from slackwater.cdc.connector import faults_of, reading_properties, topic_properties
 from slackwater.cli import main
 from slackwater.protocol.keys import cut_log_topic
+from tests.infra.chart_tools import MissingToolError, strimzi_schemas
 
 FOLDER = Path(__file__).parents[2] / "infra" / "charts" / "examples" / "strimzi"
 VALUES = FOLDER.parent / "values.yaml"

@@ -1,7 +1,7 @@
 """Helm and the schemas of custom resources, as Go modules and as jars; kept in the user's cache.
 
-Nothing of this is part of a wheel: the chart's tests use it. Every function raises :class:`MissingToolError`
-if Go, Java or what they fetch cannot be had, and ``KeyError`` for resources that no operator has.
+Every function raises :class:`MissingToolError` if Go, Java or what they fetch cannot be had, and ``KeyError``
+for resources that no operator has.
 """
 
 import fcntl
@@ -22,6 +22,7 @@ import yaml
 from slackwater.dev.java import JarSet, ensure_jars, find_java, ivy_fetch, parse_manifest
 from slackwater.protocol import UnavailableError, user_cache
 
+_CHARTS = Path(__file__).parents[2] / "infra/charts"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 API_SERVER = "k8s.io/kubernetes/cmd/kube-apiserver"
 ETCD = "go.etcd.io/etcd/server/v3"
@@ -64,7 +65,7 @@ def find_api_server() -> tuple[Path, Path]:
 
     Their versions, and the sums of all modules, are those of the folder ``kubernetes``.
     """
-    source = Path(__file__).parent / "kubernetes"
+    source = _CHARTS / "kubernetes"
     key = hashlib.sha256((source / "go.sum").read_bytes()).hexdigest()[:12]
     folder = _cache() / f"kubernetes-{key}"
     programs = folder / "kube-apiserver", folder / "etcd"
@@ -132,7 +133,7 @@ def strimzi_schemas() -> dict[str, Schema]:
 
 
 def _strimzi_jars() -> JarSet:
-    folder = Path(__file__).parent / "strimzi"
+    folder = _CHARTS / "strimzi"
     wanted = JarSet(_cache() / "strimzi", parse_manifest((folder / "jars.sha256").read_text()))
     ensure_jars(wanted, ivy_fetch(folder / "ivy-pinned.xml"), lambda line: None)
     return wanted

@@ -1,1 +1,0 @@
-"""The Helm chart, and what its tests check it with."""
