@@ -69,10 +69,6 @@ class Database:
         """Notes the answer to one of the product's questions."""
         for words, answer in {
             "sees_all": self._of_tables,
-            "attisdropped": self._of_columns,
-            "WITH RECURSIVE": self._of_partitions,
-            "SELECT i.indrelid::bigint, i.indkey": self._of_keys,
-            "i.indisunique": self._of_unique,
             "c.relreplident": self._of_told,
             "NOT c.relispartition": self._of_candidates,
             "has_table_privilege": lambda _: [(self.may_read,)],
@@ -94,20 +90,9 @@ class Database:
         return self._rows
 
     def _of_tables(self, params: Sequence[Any]) -> list[tuple[Any, ...]]:
-        return [(msgspec.to_builtins(t), t.name) for t in self.tables if t.name in params[-1]]
-
-    def _of_columns(self, params: Sequence[Any]) -> list[tuple[Any, ...]]:
-        return [(t.oid, msgspec.to_builtins(c)) for t in self.tables if t.oid in params[1] for c in t.columns]
-
-    def _of_partitions(self, params: Sequence[Any]) -> list[tuple[Any, ...]]:
-        found = [t for t in self.tables if t.oid in params[0]]
-        return [(t.oid, msgspec.to_builtins(p)) for t in found for p in t.partitions]
-
-    def _of_keys(self, params: Sequence[Any]) -> list[tuple[Any, ...]]:
-        return [(t.oid, list(t.key)) for t in self.tables if t.oid in params[0]]
-
-    def _of_unique(self, params: Sequence[Any]) -> list[tuple[Any, ...]]:
-        return [(t.oid, list(names)) for t in self.tables if t.oid in params[0] for names in t.unique]
+        return [
+            (msgspec.to_builtins(replace(t, told={})), t.name) for t in self.tables if t.name in params[-1]
+        ]
 
     def _of_told(self, params: Sequence[Any]) -> list[tuple[Any, ...]]:
         oids = {t.quoted: t.oid for t in self.tables} | {

@@ -5,14 +5,12 @@ columns that do not exist.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from slackwater.cdc.captured import (
     CapturedFinding,
-    SeenColumn,
-    SeenPartition,
     SeenTable,
     absent_columns,
     changes_between,
@@ -22,8 +20,6 @@ from slackwater.cdc.captured import (
 )
 from slackwater.cdc.connector import publication_name
 from slackwater.protocol import Finding, SourceTopics, Verdict
-
-T = TypeVar("T")
 
 _TABLES = """
 WITH connector AS (
@@ -66,7 +62,57 @@ SELECT jsonb_build_object(
     'hides_rows', c.relrowsecurity AND connector.exists AND NOT connector.sees_all AND (
         c.relforcerowsecurity OR NOT pg_catalog.pg_has_role(
             CASE WHEN connector.exists THEN %s ELSE current_user END, c.relowner, 'USAGE')),
-    'settings', (SELECT coalesce(jsonb_object_agg(name, value), '{}') FROM given)
+    'settings', (SELECT coalesce(jsonb_object_agg(name, value), '{}') FROM given),
+    'key', coalesce((
+        SELECT to_jsonb(i.indkey::int2[]::int[]) FROM pg_catalog.pg_index i
+        WHERE i.indrelid = c.oid AND i.indisprimary), '[]'),
+    'unique', coalesce((SELECT jsonb_agg(names ORDER BY indexrelid) FROM (
+        SELECT i.indexrelid, jsonb_agg(a.attname ORDER BY k.position) AS names
+        FROM pg_catalog.pg_index i
+        CROSS JOIN LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) WITH ORDINALITY
+            AS k(number, position)
+        LEFT JOIN pg_catalog.pg_attribute a
+            ON a.attrelid = i.indrelid AND a.attnum = k.number AND a.attnotnull
+        WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+        GROUP BY i.indexrelid HAVING bool_and(a.attname IS NOT NULL)) AS indexes), '[]'),
+    'columns', coalesce((
+        SELECT jsonb_agg(jsonb_build_object(
+            'name', a.attname, 'number', a.attnum, 'type', pg_catalog.format_type(a.atttypid, a.atttypmod),
+            'type_oid', a.atttypid::bigint, 'changed', a.xmin::text,
+            'output', (
+                SELECT coalesce(e.typoutput, y.typoutput)::text FROM pg_catalog.pg_type y
+                LEFT JOIN pg_catalog.pg_type b ON b.oid = y.typbasetype
+                LEFT JOIN pg_catalog.pg_type e ON y.typoutput = 'pg_catalog.array_out'::regproc
+                    AND e.oid = coalesce(nullif(y.typelem, 0), b.typelem)
+                WHERE y.oid = a.atttypid),
+            'is_sent', a.attgenerated <> '' OR to_jsonb(t) -> 'attnames' IS NULL
+                OR to_jsonb(t) -> 'attnames' ? a.attname,
+            'labels', coalesce((
+                SELECT jsonb_object_agg(e.oid::text, jsonb_build_array(e.enumlabel, e.xmin::text))
+                FROM pg_catalog.pg_enum e JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
+                WHERE e.enumtypid IN (y.oid, y.typbasetype)
+                    OR (y.typcategory = 'A' AND e.enumtypid = y.typelem)), '{}')) ORDER BY a.attnum)
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), '[]'),
+    'partitions', coalesce((
+        -- A partition belongs to its table since the youngest of the links between them.
+        WITH RECURSIVE tree AS (
+            SELECT c.oid AS relation, '1'::xid AS attached, 0::bigint AS command
+          UNION ALL
+            SELECT i.inhrelid,
+                CASE WHEN age(i.xmin) <= age(tree.attached) THEN i.xmin ELSE tree.attached END,
+                CASE WHEN age(i.xmin) <= age(tree.attached) THEN i.cmin::text::bigint ELSE tree.command END
+            FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relation
+        )
+        SELECT jsonb_agg(jsonb_build_object(
+            'name', quote_ident(m.nspname) || '.' || quote_ident(r.relname), 'oid', r.oid::bigint,
+            'file', r.relfilenode::bigint, 'kind', r.relkind, 'persistence', r.relpersistence,
+            'identity', r.relreplident, 'changed', r.xmin::text, 'is_uncounted', r.reltuples <= 0,
+            'attached', tree.attached::text, 'attached_command', tree.command) ORDER BY r.oid)
+        FROM tree
+        JOIN pg_catalog.pg_class r ON r.oid = tree.relation
+        JOIN pg_catalog.pg_namespace m ON m.oid = r.relnamespace
+        WHERE c.relkind = 'p' AND r.relkind <> 'p'), '[]')
 ), n.nspname || '.' || c.relname
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -77,76 +123,10 @@ LEFT JOIN pg_catalog.pg_publication_tables t
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname || '.' || c.relname = ANY(%s)
 """
 
-_COLUMNS = """
-SELECT a.attrelid::bigint, jsonb_build_object(
-    'name', a.attname, 'number', a.attnum, 'type', pg_catalog.format_type(a.atttypid, a.atttypmod),
-    'type_oid', a.atttypid::bigint,
-    'changed', a.xmin::text,
-    'output', (
-        SELECT coalesce(e.typoutput, y.typoutput)::text FROM pg_catalog.pg_type y
-        LEFT JOIN pg_catalog.pg_type b ON b.oid = y.typbasetype
-        LEFT JOIN pg_catalog.pg_type e ON y.typoutput = 'pg_catalog.array_out'::regproc
-            AND e.oid = coalesce(nullif(y.typelem, 0), b.typelem)
-        WHERE y.oid = a.atttypid),
-    'is_sent', a.attgenerated <> '' OR coalesce((
-        SELECT to_jsonb(t) -> 'attnames' IS NULL OR to_jsonb(t) -> 'attnames' ? a.attname
-        FROM pg_catalog.pg_publication_tables t
-        JOIN pg_catalog.pg_class c ON c.relname = t.tablename AND c.oid = a.attrelid
-        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = t.schemaname
-        WHERE t.pubname = %s), true),
-    'labels', coalesce((
-        SELECT jsonb_object_agg(e.oid::text, jsonb_build_array(e.enumlabel, e.xmin::text))
-        FROM pg_catalog.pg_enum e JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
-        WHERE e.enumtypid IN (y.oid, y.typbasetype)
-            OR (y.typcategory = 'A' AND e.enumtypid = y.typelem)), '{}')
-)
-FROM pg_catalog.pg_attribute a
-WHERE a.attrelid = ANY(%s::bigint[]::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attrelid, a.attnum
-"""
-
-# A partition belongs to its table since the youngest of the links between them.
-_PARTITIONS = """
-WITH RECURSIVE tree AS (
-    SELECT c.oid AS root, c.oid AS relation, '1'::xid AS attached, 0::bigint AS command
-    FROM pg_catalog.pg_class c WHERE c.oid = ANY(%s::bigint[]::oid[]) AND c.relkind = 'p'
-  UNION ALL
-    SELECT tree.root, i.inhrelid,
-        CASE WHEN age(i.xmin) <= age(tree.attached) THEN i.xmin ELSE tree.attached END,
-        CASE WHEN age(i.xmin) <= age(tree.attached) THEN i.cmin::text::bigint ELSE tree.command END
-    FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relation
-)
-SELECT tree.root::bigint, jsonb_build_object(
-    'name', quote_ident(n.nspname) || '.' || quote_ident(c.relname), 'oid', c.oid::bigint,
-    'file', c.relfilenode::bigint, 'kind', c.relkind, 'persistence', c.relpersistence,
-    'identity', c.relreplident, 'changed', c.xmin::text, 'is_uncounted', c.reltuples <= 0,
-    'attached', tree.attached::text, 'attached_command', tree.command)
-FROM tree
-JOIN pg_catalog.pg_class c ON c.oid = tree.relation
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind <> 'p'
-ORDER BY tree.root, c.oid
-"""
-
-_KEYS = """
-SELECT i.indrelid::bigint, i.indkey::int2[]::int[] FROM pg_catalog.pg_index i
-WHERE i.indisprimary AND i.indrelid = ANY(%s::bigint[]::oid[])
-"""
-
 _MAY_READ = """
 SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE quote_ident(n.nspname) || '.' || quote_ident(c.relname) = %s
-"""
-
-_UNIQUE = """
-SELECT i.indrelid::bigint, array_agg(a.attname::text ORDER BY k.position)
-FROM pg_catalog.pg_index i
-CROSS JOIN LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(number, position)
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number AND a.attnotnull
-WHERE i.indrelid = ANY(%s::bigint[]::oid[]) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
-GROUP BY i.indexrelid, i.indrelid HAVING bool_and(a.attname IS NOT NULL)
-ORDER BY i.indexrelid
 """
 
 _TOLD = """
@@ -285,29 +265,16 @@ def read_tables(
     """
     rows = connection.execute(_TABLES, [user, user, publication, list(tables)]).fetchall()
     found = {str(row[1]): msgspec.convert(row[0], SeenTable, strict=False) for row in rows}
-    oids = [table.oid for table in found.values()]
-    columns = _grouped(connection.execute(_COLUMNS, [publication, oids]).fetchall(), SeenColumn)
-    partitions = _grouped(connection.execute(_PARTITIONS, [oids]).fetchall(), SeenPartition)
-    keys = {oid: tuple(key) for oid, key in connection.execute(_KEYS, [oids]).fetchall()}
-    unique: dict[int, list[tuple[str, ...]]] = {}
-    for oid, names in connection.execute(_UNIQUE, [oids]).fetchall():
-        unique.setdefault(oid, []).append(tuple(names))
-    stored = [*oids, *(each.oid for of_table in partitions.values() for each in of_table)]
-    told = {oid: tuple(names) for oid, names in connection.execute(_TOLD, [stored]).fetchall()}
-
-    def completed(table: SeenTable) -> SeenTable:
-        own = partitions.get(table.oid, ())
-        parts = (table.oid, table.quoted), *((each.oid, each.name) for each in own)
-        return msgspec.structs.replace(
-            table,
-            columns=columns.get(table.oid, ()),
-            partitions=own,
-            key=keys.get(table.oid, ()),
-            unique=tuple(unique.get(table.oid, ())),
-            told={part: told[oid] for oid, part in parts if oid in told},
-        )
-
-    return {name: completed(found[name]) if name in found else SeenTable(name=name) for name in tables}
+    parts = {
+        name: [(table.oid, table.quoted), *((each.oid, each.name) for each in table.partitions)]
+        for name, table in found.items()
+    }
+    oids = [oid for of_table in parts.values() for oid, _ in of_table]
+    told = {oid: tuple(names) for oid, names in connection.execute(_TOLD, [oids]).fetchall()}
+    for name, of_table in parts.items():
+        own = {part: told[oid] for oid, part in of_table if oid in told}
+        found[name] = msgspec.structs.replace(found[name], told=own)
+    return {name: found.get(name) or SeenTable(name=name) for name in tables}
 
 
 def _confirmed(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> Iterator[CapturedFinding]:
@@ -328,10 +295,3 @@ def _present_names(connection: CatalogueReader, oids: Iterable[int]) -> dict[int
     """Returns the names, quoted for SQL, of the tables with these oids that still exist."""
     rows = connection.execute(_NAMES, [list(oids)]).fetchall()
     return {int(oid): str(name) for oid, name in rows}
-
-
-def _grouped(rows: Iterable[Sequence[Any]], kind: type[T]) -> dict[int, tuple[T, ...]]:
-    found: dict[int, list[T]] = {}
-    for oid, fields in rows:
-        found.setdefault(oid, []).append(msgspec.convert(fields, kind, strict=False))
-    return {oid: tuple(each) for oid, each in found.items()}

@@ -28,7 +28,12 @@ _HEADER = """\
 
 # An index that contains the primary key identifies old rows as the primary key does.
 _TABLES = """
-SELECT n.nspname, c.relname, c.relreplident = 'f', (
+SELECT n.nspname, c.relname, c.relreplident = 'f', ARRAY(
+    SELECT a.attname::text FROM pg_catalog.pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, position)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+    WHERE i.indrelid = c.oid AND i.indisprimary ORDER BY k.position
+), (
     SELECT r.relname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid
     WHERE i.indrelid = c.oid AND i.indisreplident AND c.relreplident = 'i' AND NOT EXISTS (
         SELECT FROM pg_catalog.pg_index p
@@ -71,17 +76,6 @@ JOIN pg_catalog.pg_namespace tn ON tn.oid = t.typnamespace
 LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
 WHERE n.nspname || '.' || c.relname = ANY(%s)
 ORDER BY b.attnum
-"""
-
-_PRIMARY_KEYS = """
-SELECT n.nspname, c.relname, a.attname
-FROM pg_catalog.pg_index i
-JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, position) ON true
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
-WHERE i.indisprimary AND n.nspname || '.' || c.relname = ANY(%s)
-ORDER BY k.position
 """
 
 # A partitioned table is among a publication's tables only if its changes are published under its own name.
@@ -201,8 +195,8 @@ def published_by_partition(connection: CatalogueReader, tables: Sequence[str]) -
 
 def _pulled_tables(connection: CatalogueReader, wanted: list[str]) -> dict[str, _PulledTable]:
     pulled = {
-        f"{schema}.{name}": _PulledTable(schema, name, is_full, [], [], index)
-        for schema, name, is_full, index in connection.execute(_TABLES, [wanted]).fetchall()
+        f"{schema}.{name}": _PulledTable(schema, name, is_full, [], key, index)
+        for schema, name, is_full, key, index in connection.execute(_TABLES, [wanted]).fetchall()
     }
     missing = tuple(name for name in wanted if name not in pulled)
     if missing:
@@ -210,8 +204,6 @@ def _pulled_tables(connection: CatalogueReader, wanted: list[str]) -> dict[str, 
     columns = connection.execute(_COLUMNS, [wanted]).fetchall()
     for schema, table, name, is_not_null, type_name, _, computed in columns:
         pulled[f"{schema}.{table}"].columns.append((name, type_name, is_not_null, computed))
-    for schema, table, name in connection.execute(_PRIMARY_KEYS, [wanted]).fetchall():
-        pulled[f"{schema}.{table}"].primary_key.append(name)
     return pulled
 
 
