@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from slackwater.cdc.errors import BadInputError
 from slackwater.protocol import BatchHeader, CommittedTransaction
@@ -139,12 +139,6 @@ class TransactionTable:
         steps = array("q")
         steps.frombytes(zlib.decompress(self._data))
         return dict(zip(accumulate(steps[0::2]), accumulate(steps[1::2]), strict=True))
-
-    def __getstate__(self) -> Any:
-        return self._data, self._snapshots
-
-    def __setstate__(self, state: Any) -> None:
-        self._data, self._snapshots = state
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ What the frontier waits for is described for people here, too.
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from uuid import UUID
 
@@ -255,26 +256,15 @@ def open_transaction(
 
 def open_snapshot(snapshot: InitialSnapshot, announcements: Announcements) -> OpenTransaction:
     """Returns an initial snapshot above the frontier; ``since_ms`` is left at 0."""
-    return OpenTransaction(
-        xid=SNAPSHOT_XID,
-        commit_lsn=snapshot.lsn,
-        since_ms=0,
-        expected=snapshot.expected(),
-        received=snapshot.received(),
-        hint=_snapshot_hint(snapshot, announcements),
-    )
+    hint = _snapshot_hint(snapshot, announcements)
+    found = late_rows(snapshot.lsn)
+    return replace(found, expected=snapshot.expected(), received=snapshot.received(), hint=hint)
 
 
 def late_rows(lsn: int) -> OpenTransaction:
     """Returns rows of an ad hoc snapshot that cannot be shown yet; ``since_ms`` is left at 0."""
-    return OpenTransaction(
-        xid=SNAPSHOT_XID,
-        commit_lsn=lsn,
-        since_ms=0,
-        expected={},
-        received={},
-        hint="rows of an ad hoc snapshot wait for a commit after it",
-    )
+    hint = "rows of an ad hoc snapshot wait for a commit after it"
+    return OpenTransaction(xid=SNAPSHOT_XID, commit_lsn=lsn, since_ms=0, expected={}, received={}, hint=hint)
 
 
 def _snapshot_hint(snapshot: InitialSnapshot, announcements: Announcements) -> str:

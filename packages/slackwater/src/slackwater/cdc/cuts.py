@@ -57,6 +57,7 @@ class Cuts:
         self.lsn = 0 if start is None else start.lsn
         self.cut_lsn = self.lsn
         self.transaction_offset = 0 if start is None else start.transaction_offset
+        """The offset up to which the next cut contains the transaction topic."""
         self.passed = 0
         """The sequence of the newest transaction on the frontier."""
         self.ready_events = 0
@@ -109,17 +110,9 @@ class Cuts:
         """Notes that a transaction was passed although rows of it are missing."""
         self._skipped.append(xid)
 
-    def pass_sequence(self, sequence: int) -> None:
-        """Notes that the frontier has reached a transaction, named by a cut or contained in a snapshot."""
-        self.passed = sequence
-
     def keep_whole_to(self, sequence: int) -> None:
         """Notes that no cut may end before the frontier is at a sequence."""
         self._whole_at = max(self._whole_at, sequence)
-
-    def begin_at(self, transaction_offset: int) -> None:
-        """Notes where the first cut begins in the transaction topic."""
-        self.transaction_offset = transaction_offset
 
     # --- cuts
 

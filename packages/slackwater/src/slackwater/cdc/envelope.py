@@ -18,7 +18,6 @@ from slackwater.cdc.postgres import (
     Whole,
     is_logical_message,
     parse_transaction_id,
-    transaction_of_row,
 )
 from slackwater.protocol import MalformedRecordError
 
@@ -222,7 +221,7 @@ def xid_of(row: Row, value: bytes = b"") -> int:
     """
     block = row.transaction
     try:
-        return transaction_of_row(row.source, "" if block is None else block.id)
+        return row.source.xid or parse_transaction_id("" if block is None else block.id)[0]
     except MalformedRecordError as error:
         raise UndecodableRecordError("change", str(error), value) from None
 

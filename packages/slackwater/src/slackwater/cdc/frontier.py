@@ -153,7 +153,7 @@ class Frontier:
         """Notes that the transaction topic has no more below an offset, or nothing of this timeline."""
         self._commits.skip_to(position)
         if not self._cuts.lsn and not self._commits.queue and not self._commits.open:
-            self._cuts.begin_at(self._commits.position)
+            self._cuts.transaction_offset = self._commits.position
 
     def skip_notifications_to(self, position: int) -> None:
         """Notes that the notification topic contains nothing more below an offset."""
@@ -473,7 +473,7 @@ class Frontier:
     def _take_off(self, transaction: Transaction) -> None:
         """Passes the next transaction: it is on the frontier, or contained in a snapshot."""
         self._commits.take_off()
-        self._cuts.pass_sequence(transaction.sequence or 0)
+        self._cuts.passed = transaction.sequence or 0
 
     def _pass_snapshot(self, snapshot: InitialSnapshot) -> None:
         commits = self._commits
@@ -506,7 +506,5 @@ class Frontier:
         return list(dict.fromkeys([*chain.from_iterable(named), *transaction.partitions]))
 
     def _missing_tables(self, transaction: Transaction) -> list[str]:
-        end = transaction.end
-        return (
-            [] if end is None else [table for table in end.counts if not self._partitions.with_table(table)]
-        )
+        counts = {} if transaction.end is None else transaction.end.counts
+        return [table for table in counts if not self._partitions.with_table(table)]

@@ -105,15 +105,6 @@ def parse_transaction_id(text: str) -> tuple[int, int]:
     )
 
 
-def transaction_of_row(origin: Origin, transaction_id: str) -> int:
-    """Returns the xid of a row whose transaction block has an ``id``.
-
-    Raises:
-        MalformedRecordError: The row has neither ``txId`` nor an id of a PostgreSQL connector.
-    """
-    return origin.xid or parse_transaction_id(transaction_id)[0]
-
-
 def xid_of_position(position: int) -> int:
     """Returns the xid of something that belongs to no single transaction, which no transaction has.
 

@@ -222,14 +222,11 @@ _SCALARS: Final = {
 def _object_text(fields: tuple[Field, ...]) -> str:
     """Returns SQL for an object's text, built from texts: `to_json` would round numbers in JSON values."""
     parts = [
-        f"{_key_text(field.name, first=index == 0)}, {_text(field.expression, field.type)}"
+        f"'{',' if index else '{'}' || CAST(to_json({literal(field.name)}) AS VARCHAR) || ':', "
+        f"{_text(field.expression, field.type)}"
         for index, field in enumerate(fields)
     ]
     return "concat(" + ", ".join(parts) + ", '}')"
-
-
-def _key_text(name: str, *, first: bool) -> str:
-    return f"'{'{' if first else ','}' || CAST(to_json({literal(name)}) AS VARCHAR) || ':'"
 
 
 def _text(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:

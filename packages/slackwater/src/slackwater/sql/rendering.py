@@ -85,7 +85,8 @@ class _Renderer:
             case Aggregate():
                 return self._aggregate(relation, wanted)
             case Union():
-                return self._union(relation, wanted)
+                branches = range(len(relation.children))
+                return " UNION ALL ".join(self._branch(relation, number, wanted) for number in branches)
             case Window():
                 return self._window(relation, wanted)
 
@@ -120,11 +121,6 @@ class _Renderer:
         by = "".join(f", {group.sql}" for group in groups.values())
         grouped = f"SELECT {AT}{shown} FROM ({below}) GROUP BY {AT}{by}"  # noqa: S608 - made of ids
         return grouped if groups else f"{grouped} UNION ALL {_of_no_rows(below, shown)}"
-
-    def _union(self, union: Union, wanted: tuple[str, ...]) -> str:
-        return " UNION ALL ".join(
-            self._branch(union, number, wanted) for number in range(len(union.children))
-        )
 
     def _branch(self, union: Union, number: int, wanted: tuple[str, ...]) -> str:
         branch = union.children[number]

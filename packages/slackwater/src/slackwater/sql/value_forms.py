@@ -246,25 +246,6 @@ def _timestamp_has_other_form(column_type: ColumnType, value: int) -> bool:
     return abs(value) >= _BETWEEN_FORMS if column_type.is_millisecond else 0 < abs(value) < _BETWEEN_FORMS
 
 
-def _time_has_other_form(column_type: ColumnType, value: int) -> bool:
-    """Milliseconds of any time of day are microseconds of the first 86 seconds of the day."""
-    return not column_type.is_millisecond and 0 < value <= _DAY_MS
-
-
-def _bytes_have_other_form(_: ColumnType, text: str) -> bool:
-    """Texts in hexadecimal may also be base64."""
-    return _HEXADECIMAL.match(text) is not None
-
-
-def _number_has_other_form(_: ColumnType, text: str) -> bool:
-    """Texts of digits may also be base64, which has four characters for three bytes."""
-    return text.isdigit() and len(text) % _BASE64_CHARACTERS == 0
-
-
-def _date_element(_: ColumnType, days: int) -> int:
-    return _date(days, "elements", _ARRAY_HINT)
-
-
 def _timestamp_element(element: ColumnType, value: int) -> int:
     earliest = _GREGORIAN_DAY * _DAY_MS * (1 if element.is_millisecond else 1000)
     if value < earliest and value not in (element.infinities or ()):
@@ -280,7 +261,7 @@ def _zoned_element(_: ColumnType, text: str) -> str:
 
 
 _ELEMENT_CHECKS: Final[Mapping[TypeKind, Callable[[ColumnType, Any], Any]]] = {
-    TypeKind.DATE: _date_element,
+    TypeKind.DATE: lambda _, days: _date(days, "elements", _ARRAY_HINT),
     TypeKind.TIMESTAMP: _timestamp_element,
     TypeKind.TIMESTAMPTZ: _zoned_element,
 }
@@ -288,9 +269,12 @@ _ELEMENT_CHECKS: Final[Mapping[TypeKind, Callable[[ColumnType, Any], Any]]] = {
 
 _OTHER_FORMS: Final[Mapping[TypeKind, Callable[[ColumnType, Any], bool]]] = {
     TypeKind.TIMESTAMP: _timestamp_has_other_form,
-    TypeKind.TIME: _time_has_other_form,
-    TypeKind.BYTEA: _bytes_have_other_form,
-    TypeKind.NUMERIC: _number_has_other_form,
+    # Milliseconds of any time of day are microseconds of the first 86 seconds of the day.
+    TypeKind.TIME: lambda of, value: not of.is_millisecond and 0 < value <= _DAY_MS,
+    # Texts in hexadecimal may also be base64.
+    TypeKind.BYTEA: lambda _, text: _HEXADECIMAL.match(text) is not None,
+    # Texts of digits may also be base64, which has four characters for three bytes.
+    TypeKind.NUMERIC: lambda _, text: text.isdigit() and len(text) % _BASE64_CHARACTERS == 0,
 }
 _FORMS_READ: Final[Mapping[tuple[TypeKind, bool], str]] = {
     (TypeKind.NUMERIC, False): "string",

@@ -63,7 +63,7 @@ def aggregate_call(binder: ExpressionBinder, node: Node) -> AggregateCall:
         filters = node.parts.get("filter", ())
         condition = binder.expression(filters[0]) if filters else None
         splices = [
-            *_order_splices(binder, node, binder.identity),
+            *_order_splices(binder, node),
             *_any_value_splices(binder, node),
             *binder.splices(node),
         ]
@@ -115,13 +115,12 @@ class Windows:
         return relation
 
 
+@dataclass(frozen=True, slots=True)
 class _Call:
     """A window function with its OVER clause."""
 
-    def __init__(self, binder: ExpressionBinder, node: Node) -> None:
-        self._level = binder
-        self._node = node
-        self._unit = self._frame_unit()
+    _level: ExpressionBinder
+    _node: Node
 
     def read(self) -> tuple[tuple[Expression, ...], Expression]:
         """Returns the expressions that it partitions by, and the whole call."""
@@ -162,7 +161,7 @@ class _Call:
             if not keys:
                 return []
             return [Splice(end, end, f"{', ' if is_ordered else ' ORDER BY '}{', '.join(keys)} ")]
-        return list(_order_splices(binder, node, binder.identity, ", ".join(orders)))
+        return list(_order_splices(binder, node, ", ".join(orders)))
 
     @property
     def _is_peerless(self) -> bool:
@@ -184,7 +183,8 @@ class _Call:
             for node, raw in zip(nodes, self._node.raw["orders"], strict=True)
         ]
 
-    def _frame_unit(self) -> str:
+    @property
+    def _unit(self) -> str:
         for bound in (self._node.raw["start"], self._node.raw["end"]):
             for unit in ("ROWS", "GROUPS", "RANGE"):
                 if bound.endswith(f"_{unit}"):
@@ -223,9 +223,7 @@ class _Call:
             raise binder.error(node, problem, "Remove DISTINCT, or aggregate in a subquery")
 
 
-def _order_splices(
-    binder: ExpressionBinder, node: Node, identity: tuple[str, ...], before: str = ""
-) -> Iterator[Splice]:
+def _order_splices(binder: ExpressionBinder, node: Node, before: str = "") -> Iterator[Splice]:
     """Yields an ORDER BY for a call whose result depends on the order of rows.
 
     The identity orders rows that are equal otherwise; `before` is SQL to order by first, if the call has no
@@ -246,7 +244,7 @@ def _order_splices(
     if _orders(node) and not is_ordered:
         problem = f"{node.function} … WITHIN GROUP is not supported"
         raise binder.error(node, problem, f"Write {node.function}(… ORDER BY …)")
-    keys = [identifier(each) for each in identity]
+    keys = [identifier(each) for each in binder.identity]
     if not is_ordered and before:
         keys.insert(0, before)
     if keys:

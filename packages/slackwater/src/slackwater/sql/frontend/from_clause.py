@@ -12,14 +12,13 @@ from slackwater.sql.catalog import Table
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.frontend.context import (
     BoundQuery,
-    CommonQuery,
     Environment,
     NamedColumn,
     NamedRelation,
     NameScope,
 )
 from slackwater.sql.frontend.expressions import ExpressionBinder
-from slackwater.sql.frontend.syntax import Item, Query, conjuncts
+from slackwater.sql.frontend.syntax import Item, conjuncts
 from slackwater.sql.frontend.text import Splice
 from slackwater.sql.logical import (
     Expression,
@@ -173,7 +172,8 @@ def bind_from(environment: Environment, item: Item, outer: ExpressionBinder | No
         relation, source = _read_named(environment, item)
     elif item.kind == "SUBQUERY" and item.query is not None:
         lateral = environment.lateral or (outer.scope if outer is not None else None)
-        relation, source = _subquery(replace(environment, lateral=lateral), item, item.query)
+        result = environment.context.bind_query(item.query, replace(environment, lateral=lateral))
+        relation, source = _source(item, result, ())
     else:
         what = {"EXPRESSION_LIST": "VALUES"}.get(item.kind, item.kind.replace("_", " ").lower())
         raise environment.error(item, f"{what} is not supported", _SOURCES)
@@ -316,7 +316,8 @@ def _renamed(scope: NameScope, ids: dict[str, str]) -> NameScope:
 def _read_named(environment: Environment, item: Item) -> tuple[Relation, NamedRelation]:
     common = environment.commons.get(item.name.lower()) if not item.schema else None
     if common is not None:
-        return _common(environment, item, common)
+        result = environment.context.bind_query(common.definition.query, common.environment)
+        return _source(item, result, common.definition.columns)
     tables = environment.context.catalog.find(item.schema, item.name)
     name = f"{item.schema}.{item.name}" if item.schema else item.name
     view = item.name.lower() in environment.context.views and not item.schema
@@ -391,11 +392,6 @@ def _point_to(environment: Environment, item: Item, name: str) -> None:
         environment.splices.append(Splice(item.start, end, name))
 
 
-def _common(environment: Environment, item: Item, common: CommonQuery) -> tuple[Relation, NamedRelation]:
-    result = environment.context.bind_query(common.definition.query, common.environment)
-    return _source(environment, item, result, common.definition.columns)
-
-
 def _view(environment: Environment, item: Item) -> tuple[Relation, NamedRelation]:
     name = item.name.lower()
     if name in environment.reading:
@@ -407,17 +403,10 @@ def _view(environment: Environment, item: Item) -> tuple[Relation, NamedRelation
     span = environment.place(item.start, item.end)
     result = environment.context.bind_other_view(name, environment, span)
     _point_to(environment, item, f"__slackwater_views.{identifier(name)}")
-    return _source(environment, item, result, ())
+    return _source(item, result, ())
 
 
-def _subquery(environment: Environment, item: Item, query: Query) -> tuple[Relation, NamedRelation]:
-    result = environment.context.bind_query(query, environment)
-    return _source(environment, item, result, ())
-
-
-def _source(
-    environment: Environment, item: Item, result: BoundQuery, names: tuple[str, ...]
-) -> tuple[Relation, NamedRelation]:
+def _source(item: Item, result: BoundQuery, names: tuple[str, ...]) -> tuple[Relation, NamedRelation]:
     alias = item.alias or item.name
     given = [each.name for each in result.columns]
     for replacement in (names, item.columns):

@@ -246,14 +246,13 @@ class _Reader:
         if raw["type"] != "SET_OPERATION_NODE":
             what = "WITH RECURSIVE" if raw["type"] == "RECURSIVE_CTE_NODE" else raw["type"]
             return Refused(self._first_offset(raw), what.removesuffix("_NODE").replace("_", " "))
-        refused = tuple(self._modifiers(raw["modifiers"]))
         return SetOperation(
             start=self._first_offset(raw["children"]),
             with_=self._with(raw),
             operation=raw["setop_type"],
             keeps_duplicates=raw["setop_all"],
             branches=tuple(self.query(child) for child in raw["children"]),
-            refused=refused,
+            refused=tuple(self._modifiers(raw["modifiers"])),
         )
 
     def node(self, raw: Raw, parent: str = "") -> Node:
@@ -269,7 +268,7 @@ class _Reader:
         is_lambda = kind == "LAMBDA" and (raw.get("syntax_type") != "SINGLE_ARROW" or parent in _TAKES_LAMBDA)
         names = raw.get("column_names", ())
         if is_lambda:
-            names = [name for part in _columns(raw["lhs"]) for name in part["column_names"]]
+            names = [name for part in self.node(raw["lhs"]).walk() for name in part.names]
         parts = {
             key: tuple(self.node(child, function) for child in _outermost(value))
             for key, value in self._below(raw, is_lambda=is_lambda)
@@ -381,18 +380,6 @@ def _too_deep(text: ViewText, offset: int) -> SqlTextError:
     problem = "the view is nested too deeply here"
     hint = "Move parts of it into queries in WITH or other views, and write long chains of conditions with IN"
     return text.error(offset, offset, problem, hint)
-
-
-def _columns(raw: object) -> Iterator[Raw]:
-    """Yields all names of columns in a part of the tree."""
-    if isinstance(raw, dict):
-        if raw.get("class") == "COLUMN_REF":
-            yield raw
-        for value in raw.values():
-            yield from _columns(value)
-    elif isinstance(raw, list):
-        for value in raw:
-            yield from _columns(value)
 
 
 def _character_offsets(text: str) -> list[int]:
