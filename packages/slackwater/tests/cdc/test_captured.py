@@ -168,7 +168,7 @@ def test_what_keeps_rows_from_a_topic_is_named(case: str) -> None:
     assert texts(list(faults_of_table(table))) == expected
 
 
-UNTOLD = "deletes and updates of s.t do not tell the primary key"
+UNTOLD = "deletes and updates of s.t do not contain the primary key"
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,8 @@ FAULTS = {
     "CREATE UNLOGGED TABLE r3 PARTITION OF r FOR VALUES FROM (20) TO (30)": "captured.r3 is unlogged",
     "CREATE TABLE child () INHERITS (t)": "child inherit from it",
     "ALTER TABLE r REPLICA IDENTITY FULL": "captured.r1 does not have the table's REPLICA IDENTITY FULL",
-    _IDENTITY.format("t"): "deletes and updates of captured.t do not tell the primary key",
-    _IDENTITY.format("r1"): "deletes and updates of captured.r1 do not tell the primary key",
+    _IDENTITY.format("t"): "deletes and updates of captured.t do not contain the primary key",
+    _IDENTITY.format("r1"): "deletes and updates of captured.r1 do not contain the primary key",
     "ALTER TABLE t ENABLE ROW LEVEL SECURITY": "row-level security hides rows",
     "DROP TABLE t; CREATE VIEW t AS SELECT 1 AS id": "it is a view",
     "DROP TABLE t; CREATE MATERIALIZED VIEW t AS SELECT 1 AS id": "it is a materialised view",
@@ -165,7 +165,9 @@ def test_a_declared_key_with_columns_that_old_rows_do_not_tell_is_named(
 ) -> None:
     keys = {"captured.t": ("id", "a"), "captured.r": ("id",)}
     (found,) = look(database, {}, keys=keys)[1]
-    assert "deletes and updates of captured.t do not tell the primary key (id, a), but id" in found.text
+    assert (
+        "deletes and updates of captured.t do not contain the primary key (id, a), but only id" in found.text
+    )
 
     database.execute("ALTER TABLE t REPLICA IDENTITY FULL")
     assert look(database, {}, keys=keys)[1] == []

@@ -159,7 +159,7 @@ def test_faults_of_a_table_are_named_at_the_first_look() -> None:
 
 def test_a_partition_that_does_not_tell_the_key_is_named() -> None:
     found = look(Database(replace(R, told={"s.p": ("a",)})), used={"s.r": {"id"}})[1]
-    assert found == ["deletes and updates of s.p do not tell the primary key (id)"]
+    assert found == ["deletes and updates of s.p do not contain the primary key (id)"]
 
 
 @pytest.mark.parametrize(("may_read", "has_rows"), [(True, True), (True, False), (False, False)])

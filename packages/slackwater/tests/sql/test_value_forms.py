@@ -184,7 +184,7 @@ def test_a_value_that_another_form_may_contain_is_refused_if_nobody_knows_the_fo
 
 
 def test_a_value_in_an_unknown_form_is_checked_as_in_a_known_one() -> None:
-    with pytest.raises(RowContradictsSchemaError, match="years before Christ"):
+    with pytest.raises(RowContradictsSchemaError, match="years BC"):
         RowCodec(in_any_form("date"), ["v"]).decode(b'{"v":-703383}', is_snapshot=True)
     with pytest.raises(RowContradictsSchemaError, match="up to the year"):
         RowCodec(in_any_form("timestamp"), ["v"]).decode(b'{"v":-211000000000000001}')

@@ -185,7 +185,7 @@ def _setting_faults(table: SeenTable) -> Iterator[CapturedFinding]:
     for column in table.columns:
         if column.output == "byteaout" and is_escaped:
             text = (
-                f"the bytes of column {column.name} are written as text, which Debezium takes for hexadecimal"
+                f"the bytes of column {column.name} are written as text, which Debezium reads as hexadecimal"
             )
             setting = "bytea_output = 'hex'"
         elif column.output in ("float4out", "float8out") and is_rounded:
@@ -210,7 +210,7 @@ def key_faults(table: SeenTable, declared: Collection[str]) -> Iterator[Captured
     for part, columns in table.told.items():
         if not set(key) <= set(columns):
             text = (
-                f"deletes and updates of {part} do not tell the primary key ({', '.join(key)}), but "
+                f"deletes and updates of {part} do not contain the primary key ({', '.join(key)}), but only "
                 f"{', '.join(columns)} (REPLICA IDENTITY)"
             )
             hint = (
@@ -379,7 +379,7 @@ def _partition_changes(
     emptied = [each for each in known if each.file != earlier[each.oid].file and each.is_uncounted]
     is_whole = len(emptied) == len(before.partitions) > 1 and len({each.changed for each in emptied}) == 1
     for each in () if is_whole else emptied:  # TRUNCATE of the table empties all in one transaction
-        text = f"its partition {each.name} was truncated by itself, of which there is no event"
+        text = f"its partition {each.name} was truncated by itself, without an event"
         yield _found(now, text, f"TRUNCATE the whole table, or DELETE rows instead; now {_NEW_TOPICS}")
     for oid in earlier.keys() - {each.oid for each in known}:
         yield _removed(now, earlier[oid], present.get(oid))
@@ -392,7 +392,7 @@ def _link(partition: SeenPartition) -> tuple[str, int]:
 def _attached(table: SeenTable, partition: SeenPartition) -> CapturedFinding:
     condition = "age(xmin) > age(%s::text::xid) OR (xmin = %s::text::xid AND cmin::text::bigint < %s)"
     attached = (partition.attached, partition.attached, partition.attached_command)
-    text = f"{partition.name} was attached with rows, of which there are no events"
+    text = f"{partition.name} was attached with rows, which have no events"
     hint = _TOUCH.format(table=partition.name, column="…")
     return _found(table, text, hint, proof=Proof(partition.name, condition, attached))
 

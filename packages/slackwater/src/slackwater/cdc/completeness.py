@@ -23,7 +23,7 @@ run, all of 1 … n read. The other cases:
 Rows without the header are treated as those of one run, though several may have written them: their numbers
 may be those of several numberings, so together they prove nothing once there is more than one.
 
-What the frontier waits for is described for people here, too.
+The descriptions that people read of what the frontier is waiting for are here, too.
 """
 
 from collections import deque

@@ -13,7 +13,7 @@ from slackwater.protocol import Finding, SourceTopics, Verdict
 
 _JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 _OTHER_FORM: Final = "the declared types of columns expect this form"
-_LOSES_ROWS: Final = "otherwise rows are omitted without a trace"
+_LOSES_ROWS: Final = "otherwise rows are silently omitted"
 CONNECTOR_HINT: Final = (
     "set connect.url, for the run or for the sidecar, or state the connector's properties in "
     "[connect.properties] of slackwater.toml (from Python, pass connect_properties)"
@@ -63,7 +63,7 @@ _NOTHING: Final = "nothing"
 _RULES: Final[Mapping[str, _Rule]] = {
     "plugin.name": _Rule("decoderbufs", "pgoutput", _OTHER_FORM),
     "provide.transaction.metadata": _Rule(
-        "false", "true", "BEGIN and END tell which change events belong to a transaction", is_silent=False
+        "false", "true", "BEGIN and END state which change events belong to a transaction", is_silent=False
     ),
     "decimal.handling.mode": _Rule("precise", "string", "decimal numbers stay exact as text"),
     "time.precision.mode": _Rule("adaptive", "adaptive", _OTHER_FORM),
@@ -71,7 +71,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "unavailable.value.placeholder": _Rule(
         "__debezium_unavailable_value",
         "__debezium_unavailable_value",
-        "otherwise the placeholder of an unchanged large value is taken for a value",
+        "otherwise the placeholder of an unchanged large value is mistaken for a value",
     ),
     "skipped.operations": _Rule(
         "t", "none", "otherwise TRUNCATE is omitted, and views keep rows that the database has removed"
@@ -91,7 +91,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
         "BEGIN and END are read in Debezium's own form",
     ),
     "notification.enabled.channels": _Rule(
-        _NOTHING, "sink", "notifications tell when an initial snapshot is complete", is_silent=False
+        _NOTHING, "sink", "notifications announce when an initial snapshot is complete", is_silent=False
     ),
     "heartbeat.interval.ms": _Rule(
         "0",

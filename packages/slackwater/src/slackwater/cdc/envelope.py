@@ -30,7 +30,7 @@ _NULL = msgspec.Raw(b"null")
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The errors that decoding JSON raises for a value that is not as expected."""
 _DIGITS = 19
-"""A number of as many digits may have more than 63 bits."""
+"""A number with this many digits may have more than 63 bits."""
 
 
 class RowBlock(msgspec.Struct, frozen=True, gc=False):

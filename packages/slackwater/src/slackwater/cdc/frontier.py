@@ -203,7 +203,7 @@ class Frontier:
     # --- what comes out
 
     def advance(self) -> int:
-        """Moves the frontier as far as the evidence allows; returns its change events that are in no cut."""
+        """Moves the frontier as far as the evidence allows; returns the number of change events in no cut."""
         self._advance(is_at_rest=False)
         return self._cuts.ready_events
 
@@ -275,7 +275,7 @@ class Frontier:
         """The reason why the source has had no snapshot; empty if it has, needs none, or has a cut."""
         if self._beginning is None:
             return ""
-        return self._snapshots.tables.why_none() or self._snapshots.why_untold(self._beginning.fence)
+        return self._snapshots.tables.why_none() or self._snapshots.why_unmentioned(self._beginning.fence)
 
     @property
     def is_in_snapshot(self) -> bool:

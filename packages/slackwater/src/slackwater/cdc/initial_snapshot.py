@@ -86,7 +86,7 @@ class Announcements:
         self._first_ms = 0
         self._skipped_ms = _NEVER
         self._incremental: dict[str, dict[int, int | None]] = {}
-        self.is_told = False
+        self.has_notifications = False
         """Whether the connector writes notifications about snapshots."""
 
     def __bool__(self) -> bool:
@@ -106,7 +106,7 @@ class Announcements:
             self._read_incremental(notification)
         if notification.aggregate_type != _INITIAL:
             return
-        self.is_told = True
+        self.has_notifications = True
         if notification.type == "SKIPPED":
             if notification.timestamp_ms >= self._first_ms:
                 self._skipped_ms = min(self._skipped_ms, notification.timestamp_ms)
@@ -371,16 +371,16 @@ class TableSnapshots:
     def why_none(self) -> str:
         """Returns why the source has had no snapshot; empty if it has, or needs none."""
         announced = self._announced
-        if not announced.is_told or self._tables or announced.has_completed() or announced.tables():
+        if not announced.has_notifications or self._tables or announced.has_completed() or announced.tables():
             return ""
         return announced.why_incomplete()
 
     @property
-    def are_untold(self) -> bool:
+    def are_unmentioned(self) -> bool:
         """Whether no record mentions a snapshot, and the tables are not known to need none."""
-        return not (self._announced.is_told or self._tables or self._commits.are_whole)
+        return not (self._announced.has_notifications or self._tables or self._commits.are_whole)
 
-    def why_untold(self) -> str:
+    def why_unmentioned(self) -> str:
         """Returns that the connector writes no notifications, and how to change that."""
         return (
             "the connector writes no notifications, so nothing proves that a snapshot is complete; set "
@@ -396,7 +396,7 @@ class TableSnapshots:
     def find_missing(self) -> tuple[str, ...]:
         """Returns the topics that a cut at the present frontier has to name."""
         self.missing = {}
-        if self._commits.are_whole and not self._announced.is_told:
+        if self._commits.are_whole and not self._announced.has_notifications:
             self._shown |= self._partitions.topics
         for topic in self._partitions.topics - self._shown:
             reason = self._why_incomplete(topic)
@@ -433,7 +433,7 @@ class TableSnapshots:
 
     def _why_none_of(self, table: str) -> str:
         reason = f"no completed snapshot contains {table}"
-        return reason if self._announced.is_told else f"{reason}: {self.why_untold()}"
+        return reason if self._announced.has_notifications else f"{reason}: {self.why_unmentioned()}"
 
     def _is_later(self) -> bool:
         """Returns whether a table without a snapshot was created after the first one, as an operator says."""
@@ -442,7 +442,7 @@ class TableSnapshots:
         return self._announced.began_with_snapshot() or (self._has_finished and not self._announced)
 
     def _wait_behind(self, topic: str, tables: set[str]) -> str:
-        """Waits until a cut contains all rows of an ad hoc snapshot, which were read by now.
+        """Waits until a cut contains all rows of an ad hoc snapshot that have been read by now.
 
         A table that was empty in its first snapshot needs no later one.
         """

@@ -232,7 +232,7 @@ class Snapshots:
         """
         if not isinstance(head, Transaction) or head.commit_lsn >= snapshot.lsn:
             return False
-        return not (is_beginning and (snapshot.repeats_interrupted_one() or self.tables.are_untold))
+        return not (is_beginning and (snapshot.repeats_interrupted_one() or self.tables.are_unmentioned))
 
     def has_read_notifications(self, pending: Pending) -> bool:
         """Returns whether every notification that existed when something began to wait was read."""
@@ -240,13 +240,13 @@ class Snapshots:
         topic = self._topics.notifications
         return fence is not None and self.notification_position >= fence.get((topic, 0), 0)
 
-    def why_untold(self, fence: EndOffsets | None) -> str:
+    def why_unmentioned(self, fence: EndOffsets | None) -> str:
         """Returns why no record mentions a snapshot; empty if one does, or need not, or nothing waits yet."""
-        if fence is None or not self.tables.are_untold:
+        if fence is None or not self.tables.are_unmentioned:
             return ""
         if fence.get((self._topics.notifications, 0), 0) > 0:
             return "its notification topic exists, but contains no readable notification of a snapshot"
-        return self.tables.why_untold()
+        return self.tables.why_unmentioned()
 
     def _has_all_rows(self, snapshot: InitialSnapshot, *, is_at_rest: bool) -> bool:
         """Judges by counts whether all rows were read; without notifications, by what was written later."""

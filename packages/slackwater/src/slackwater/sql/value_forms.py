@@ -1,7 +1,7 @@
 """Values that records contain in another form than the database, although they match the declaration.
 
-A connector writes some values as another value of the same type: a date before Christ as one after Christ, an
-array of several dimensions as NULLs. Such a value is repaired if it can be recognised, otherwise refused by
+A connector writes some values as another value of the same type: a date BC as one AD, an array of several
+dimensions as NULLs. Such a value is repaired if it can be recognised, otherwise refused by
 name. A value that could also be a correct one is refused, too.
 """
 
@@ -48,8 +48,8 @@ _LATER_TEXT: Final = rf"\A(1[6-9]|[2-9][0-9])[0-9]{{2}}-[0-9]{{2}}-[0-9]{{2}}{_O
 _USUAL_TEXT: Final = rf"\A(-?infinity|-?[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_OF_DAY})\Z"
 
 _OTHER_DATES: Final = (
-    f"from {_GREGORIAN_TEXT} on, because Debezium writes earlier ones as others, years before Christ as "
-    "years after Christ"
+    f"from {_GREGORIAN_TEXT} on, because Debezium writes earlier dates as other dates, and years BC as "
+    "years AD"
 )
 _BETWEEN_FORMS: Final = 10**14
 """In milliseconds the year 5138, in microseconds 1973: no current timestamp is this large in both forms."""
