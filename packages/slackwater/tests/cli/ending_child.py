@@ -79,6 +79,6 @@ def end(ctx: click.Context, way: str) -> None:
 
 
 if __name__ == "__main__":
-    main.COMMANDS["end"] = "End."
+    main.COMMANDS["end"] = "slackwater.cli.commands.end"
     sys.modules["slackwater.cli.commands.end"] = sys.modules["__main__"]
     main.main(sys.argv[1:])

@@ -79,7 +79,7 @@ def test_the_list_of_commands_has_the_first_sentence_of_each(command: str) -> No
     found = main.cli.get_command(click.Context(main.cli), command)
     assert found is not None
     first, _, _ = (found.help or "").partition("\n\n")
-    assert " ".join(first.split()) == main.COMMANDS[command]
+    assert " ".join(first.split()) == main.first_sentence(command)
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "schema pull", "schema outputs", "config"])

@@ -1,10 +1,12 @@
 """Finds the command that was asked for."""
 
 import gc
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,59 +14,16 @@ import click
 from slackwater.command.boundary import general_options, run_command, watch_process
 
 SECTIONS = {
-    "Try it": {
-        "demo": "Run the whole product on this machine for a minute and check every result.",
-        "dev": "Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.",
-    },
-    "Connect a database": {
-        "connector": "Print, check or apply the configuration that a source needs in database and "
-        "Kafka Connect.",
-        "schema": "Generate the table declarations of a pipeline, or compare them with the database.",
-    },
-    "Write a pipeline": {
-        "new": "Create a working pipeline in DIR, with a view, its tests and the files of a Python package.",
-        "test": "Run the tests of a pipeline's views, without servers.",
-        "preview": "Show the results of the views in DIR over a running source, without publishing anything.",
-        "explain": "Show the stages in which the pipeline in DIR computes its views, and explain them.",
-        "certify": "Check every output of a stream processor against the database that it is derived from.",
-    },
-    "Run it": {
-        "sidecar": "Determine up to which commit all topics of a source are complete, and publish it.",
-        "run": "Run the pipeline in DIR and publish its views to Kafka, PostgreSQL or a lake, exactly once.",
-        "package": "Pack the Python environment that executors need for the pipeline in DIR into one file.",
-        "archive-classes": "Halve the CPU time that pipelines on this machine need to start.",
-    },
-    "Read its views": {
-        "read": "Show views as of one commit: documents of one pipeline, or of several of one source.",
-        "tail": "Show the changes of each commit to a view as they become visible.",
-        "wait": "Wait until everything up to a commit is visible in the outputs of pipelines.",
-        "commits": "Show a pipeline's commit records: where each transaction begins and ends in its output.",
-        "snapshots": "Show the commit at which pipelines can be read together, and which one is behind.",
-        "lease": "Show, renew and end leases, which keep views readable at one commit.",
-    },
-    "See how everything is": {
-        "status": "Show the status of a source: frontier, state, delay, open transactions, pipelines.",
-        "delay": "Show the delay of each view, component by component, and its cause.",
-        "doctor": "Diagnose the problems of a source, with their causes and the commands that fix them.",
-        "topology": "Show how sources, tables, pipelines and views are connected, and the progress of each.",
-    },
-    "Operate pipelines and sources": {
-        "pipeline": "List pipelines, reset a pipeline to start over, or delete it.",
-        "revise": "Compare two revisions of a pipeline, and switch readers from one to the other.",
-        "state": "Inspect the state of a pipeline: sizes, contents, the rows of a key, damage.",
-        "source": "Make a decision for a source: skip a transaction, begin a timeline, skip a damaged "
-        "record.",
-        "transactions": "Show or abort open Kafka transactions that block the readers of a pipeline.",
-        "messaging": "Check that the messages of a service are in their topics.",
-        "indoubt": "Show and resolve prepared transactions that message senders have left in a database.",
-    },
-    "Configure and secure": {
-        "config": "Show every setting, its value and where the value comes from.",
-        "acl": "Print the rights in Kafka that a role needs, and no others.",
-        "token": "Create an access token for the control plane, for the person or program NAME.",
-    },
+    "Try it": "demo dev",
+    "Connect a database": "connector schema",
+    "Write a pipeline": "new test preview explain certify",
+    "Run it": "sidecar run package archive-classes",
+    "Read its views": "read tail wait commits snapshots lease",
+    "See how everything is": "status delay doctor topology",
+    "Operate pipelines and sources": "pipeline revise state source transactions messaging indoubt",
+    "Configure and secure": "config acl token",
 }
-"""The commands as the help text groups them, each with the first sentence of its own."""
+"""The commands as the help text groups them."""
 
 _MODULES = {
     "archive-classes": "slackwater.cli.commands.run",
@@ -82,9 +41,28 @@ _MODULES = {
 }
 """Modules of commands that are not named like them; the laboratory need not be installed."""
 
-COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
+COMMANDS = {
+    name: _MODULES.get(name, f"slackwater.cli.commands.{name}")
+    for names in SECTIONS.values()
+    for name in names.split()
+}
+"""The module of each command."""
 _WIDTH = max(map(len, COMMANDS))
 """So that the descriptions of all sections begin in one column."""
+_OF_THE_LABORATORY = {"demo": "Run the whole product on this machine for a minute and check every result."}
+
+
+def first_sentence(command: str) -> str:
+    """Returns what the list of commands says of one: the beginning of its help text.
+
+    Read from the source, because modules of commands take seconds to import, and may need extras.
+    """
+    if command in _OF_THE_LABORATORY:
+        return _OF_THE_LABORATORY[command]
+    file = Path(__file__).parent / "commands" / f"{COMMANDS[command].rpartition('.')[2]}.py"
+    place = rf'(?:def {command.replace("-", "_")}\(.*?|_HELP = )"""(.+?)\n\n'
+    found = re.search(place, file.read_text(encoding="utf-8"), re.DOTALL)
+    return "" if found is None else " ".join(found[1].split())
 
 
 _MODULES_OF = {
@@ -140,9 +118,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        module = _MODULES.get(cmd_name, f"slackwater.cli.commands.{name}")
-        command = getattr(import_module(module), name)
+        command = getattr(import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
         return command if isinstance(command, click.Command) else None
 
     def resolve_command(
@@ -156,8 +132,8 @@ class _LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                rows = [(name.ljust(_WIDTH), text.removesuffix(".")) for name, text in commands.items()]
-                formatter.write_dl(rows)
+                texts = {name: first_sentence(name).removesuffix(".") for name in commands.split()}
+                formatter.write_dl([(name.ljust(_WIDTH), text) for name, text in texts.items()])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
