@@ -444,23 +444,25 @@ def _links(registrations: Sequence[PipelineRegistration]) -> Iterable[Link]:
 
 
 def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:
-    registration, report = known.registration, known.report
-    end = None if report is None else report.end
-    return PipelineNode(
-        **_same(PipelineNode, registration),
-        name=registration.pipeline,
-        state=known.state(now_ms),
-        failure="" if end is None else end.failure,
-        heard_ms=known.heard_ms,
-        ended_ms=None if end is None else end.ended_ms,
-        progress=_progress(registration, report, cut),
-        behind_ms=_behind_ms(report, cut),
-        batch=None if report is None or report.batch_id < 0 else _batch(report),
-        state_bytes={} if report is None else report.state_bytes,
-        processed_lsn=_processed(report),
-        run_events=0 if report is None else report.run_events,
-        run_documents=0 if report is None else report.run_documents,
-    )
+    own = known.registration
+    report = known.report or _nothing_yet(own)
+    end, lsn = report.end, report.processed_lsn
+    found = {
+        "name": own.pipeline,
+        "state": known.state(now_ms),
+        "failure": "" if end is None else end.failure,
+        "heard_ms": known.heard_ms,
+        "ended_ms": None if end is None else end.ended_ms,
+        "progress": _progress(own, report, cut),
+        "behind_ms": _behind_ms(report, cut),
+        "batch": None if report.batch_id < 0 else _batch(report),
+        "processed_lsn": None if lsn is None else format_position(lsn),
+    }
+    return PipelineNode(**_same(PipelineNode, report) | _same(PipelineNode, own) | found)
+
+
+def _nothing_yet(run: PipelineRegistration) -> PipelineReport:
+    return PipelineReport(pipeline=run.pipeline, run=run.run, batch_id=-1, timeline=0, commit_lsn=0)
 
 
 def _same(kind: type[PipelineNode | VisibleBatch], record: object) -> dict[str, Any]:
@@ -469,20 +471,14 @@ def _same(kind: type[PipelineNode | VisibleBatch], record: object) -> dict[str, 
     return {each.name: getattr(record, each.name) for each in fields(kind) if each.name in own}
 
 
-def _processed(report: PipelineReport | None) -> str | None:
-    if report is None or report.processed_lsn is None:
-        return None
-    return format_position(report.processed_lsn)
-
-
 def _batch(report: PipelineReport) -> VisibleBatch:
     return VisibleBatch(**{**_same(VisibleBatch, report), "commit_lsn": format_position(report.commit_lsn)})
 
 
-def _progress(registration: PipelineRegistration, report: PipelineReport | None, cut: Cut | None) -> Progress:
+def _progress(registration: PipelineRegistration, report: PipelineReport, cut: Cut | None) -> Progress:
     if cut is not None and registration.timeline < cut.timeline:
         return Progress.TIMELINE_OVER
-    if report is None or report.batch_id < 0:
+    if report.batch_id < 0:
         return Progress.NOTHING_YET
     if cut is None:
         return Progress.UNKNOWN
@@ -490,8 +486,8 @@ def _progress(registration: PipelineRegistration, report: PipelineReport | None,
     return Progress.UP_TO_DATE if shown >= (cut.timeline, cut.lsn) else Progress.BEHIND
 
 
-def _behind_ms(report: PipelineReport | None, cut: Cut | None) -> int | None:
-    if report is None or cut is None or report.batch_id < 0 or report.timeline < cut.timeline:
+def _behind_ms(report: PipelineReport, cut: Cut | None) -> int | None:
+    if cut is None or report.batch_id < 0 or report.timeline < cut.timeline:
         return None
     if (report.timeline, report.commit_lsn) >= (cut.timeline, cut.lsn):
         return 0

@@ -12,8 +12,6 @@ from slackwater.settings.model import Settings
 from slackwater_certify import (
     Connections,
     Mode,
-    OutputRecords,
-    Specification,
     load_specification,
     report,
     watch_output,
@@ -111,7 +109,12 @@ def certify(
     specification, output = load_specification(spec), Output()
     connections = _connections(settings, output_dsn)
     try:
-        records = _watch(specification, connections, follow, output) if follow else None
+        records = None
+        if follow:
+            output.progress(f"watching the output for {follow:,.0f} s")
+            clock = SystemClock()
+            end = clock.monotonic() + follow
+            records = watch_output(specification, connections, lambda: clock.monotonic() >= end)
         certificate = judge(
             specification, connections, mode=Mode(mode), records=records, on_progress=output.progress
         )
@@ -135,15 +138,6 @@ def _connections(settings: Settings, output_dsn: str | None) -> Connections:
         registry_user=registry.user,
         registry_password=registry.password,
     )
-
-
-def _watch(
-    specification: Specification, connections: Connections, seconds: float, output: Output
-) -> OutputRecords:
-    clock = SystemClock()
-    end = clock.monotonic() + seconds
-    output.progress(f"watching the output for {seconds:,.0f} s")
-    return watch_output(specification, connections, lambda: clock.monotonic() >= end)
 
 
 def _write(file: Path | None, text: str) -> None:

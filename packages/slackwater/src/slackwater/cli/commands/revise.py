@@ -1,10 +1,9 @@
 """``slackwater revise``."""
 
-import json
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -119,10 +118,7 @@ def compare(
     wanted = _wanted(pair, views.split(",") if views else [*pair.views], columns)
     output, limit = Output(), timedelta(seconds=timeout)
     found = _compared(settings, pair, wanted, columns, limit, None if as_json else output)
-    if as_json:
-        click.echo(comparison_json(pair, found))
-    else:
-        show_comparison(output, pair, found)
+    output.report(_comparison(pair, found), _comparison_lines(pair, found), as_json=as_json)
     return 0 if all(each.is_equal for _, each in found.values()) else 1
 
 
@@ -317,7 +313,7 @@ def rollout(
     pair = registered.pair(pipeline, (older, revision))
     limit = timedelta(seconds=timeout)
     found = _compared(settings, pair, _wanted(pair, [*pair.views], columns), columns, limit, output)
-    show_comparison(output, pair, found)
+    output.lines(_comparison_lines(pair, found))
     if not yes and not all(each.is_equal for _, each in found.values()):
         if not sys.stdin.isatty():
             hint = f"inspect them; to switch anyway: slackwater revise switch {pipeline} --to {revision}"
@@ -437,53 +433,44 @@ def _sides(
     return old, new
 
 
-def comparison_json(pair: RevisionPair, found: Compared) -> str:
-    """Writes a comparison as one object; documents of examples are texts."""
-    answer = {
+def _comparison(pair: RevisionPair, found: Compared) -> dict[str, Any]:
+    """Returns a comparison for programs; documents of examples are texts."""
+    return {
         "old": pair.old.pipeline,
         "new": pair.new.pipeline,
         "source": pair.first_source,
         "is_equal": all(each.is_equal for _, each in found.values()),
-        "views_of_one": list(pair.views_of_one),
-        "views": {view: _view_json(at, each) for view, (at, each) in found.items()},
-    }
-    return json.dumps(answer)
-
-
-def _view_json(at: CommitPosition, found: DocumentComparison) -> dict[str, Any]:
-    return {
-        "id": commit_id(at.timeline, at.lsn),
-        "timeline": at.timeline,
-        "commit_lsn": at.lsn,
-        "equal": found.equal,
-        "different": found.different,
-        "only_old": found.only_old,
-        "only_new": found.only_new,
-        "columns": dict(found.columns),
-        "examples": [{"old": _text(each.old), "new": _text(each.new)} for each in found.examples],
+        "views_of_one": pair.views_of_one,
+        "views": {view: _view(at, each) for view, (at, each) in found.items()},
     }
 
 
-def show_comparison(output: Output, pair: RevisionPair, found: Compared) -> None:
-    """Prints a comparison for people: a line per view, then columns and examples of those that differ."""
+def _view(at: CommitPosition, found: DocumentComparison) -> dict[str, Any]:
+    examples = [{"old": _text(each.old), "new": _text(each.new)} for each in found.examples]
+    counts = {name: getattr(found, name) for name in ("equal", "different", "only_old", "only_new")}
+    commit = {"id": commit_id(at.timeline, at.lsn), "timeline": at.timeline, "commit_lsn": at.lsn}
+    return {**commit, **counts, "columns": found.columns, "examples": examples}
+
+
+def _comparison_lines(pair: RevisionPair, found: Compared) -> Iterator[str]:
+    """Writes a comparison for people: a line per view, then columns and examples of those that differ."""
     old, new = pair.old.pipeline, pair.new.pipeline
-    head = ("view", "commit", "equal", "different", f"only {old}", f"only {new}")
-    rows = [
-        (view, str(at), *(f"{n:,}" for n in (each.equal, each.different, each.only_old, each.only_new)))
-        for view, (at, each) in found.items()
-    ]
-    output.table([head, *rows])
+    rows: list[Sequence[str]] = [("view", "commit", "equal", "different", f"only {old}", f"only {new}")]
+    for view, (at, each) in found.items():
+        counts = (each.equal, each.different, each.only_old, each.only_new)
+        rows.append((view, str(at), *(f"{n:,}" for n in counts)))
+    yield from aligned(rows)
     if pair.views_of_one:
-        output.line(f"views of one revision only: {', '.join(pair.views_of_one)}")
+        yield f"views of one revision only: {', '.join(pair.views_of_one)}"
     for view, (_, each) in found.items():
         if each.is_equal:
             continue
-        output.line()
+        yield ""
         columns = ", ".join(f"{name} {count:,}" for name, count in each.columns.items())
-        output.line(f"{view}: documents that differ by column: {columns}" if columns else f"{view}:")
+        yield f"{view}: documents that differ by column: {columns}" if columns else f"{view}:"
         for example in each.examples:
             sides = ((old, _text(example.old)), (new, _text(example.new)))
-            output.table([("", name, text[:_SHOWN]) for name, text in sides if text is not None])
+            yield from aligned(("", name, text[:_SHOWN]) for name, text in sides if text is not None)
 
 
 def _text(document: bytes | None) -> str | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 import click
 import msgspec
@@ -395,7 +396,7 @@ def report_lines(facts: SourceFacts, findings: Sequence[Finding]) -> list[str]:
     """Writes what is known and what is wrong, for people."""
     lines = aligned(_overview(facts))
     for transaction in facts.open:
-        lines += ["", *_open_lines(transaction, facts)]
+        lines += ["", *_open_lines(_awaited(transaction, facts))]
     if facts.pipelines:
         lines += ["", *pipeline_table(facts.pipelines, facts.now_ms)]
     for finding in findings:
@@ -438,29 +439,22 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
         yield "pipelines", f"not known: {facts.pipelines_error}"
 
 
-def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:
-    lsn = transaction.commit_lsn
-    at = f"commit {format_position(lsn)}" if lsn else "END not read"
+def _open_lines(transaction: AwaitedTransaction) -> list[str]:
+    at = f"commit {transaction.commit_lsn}" if transaction.commit_lsn else "END not read"
     lines = [f"transaction {transaction.xid}: {at}, incomplete since {utc(transaction.since_ms)}"]
-    tables = sorted({*transaction.expected, *transaction.received})
+    received, expected, places = transaction.received, transaction.expected, transaction.partitions
     rows = [("  table", "received", "expected")]
-    rows += [
-        (f"  {t}", str(transaction.received.get(t, 0)), str(transaction.expected.get(t, "?"))) for t in tables
-    ]
+    tables = sorted({*expected, *received})
+    rows += [(f"  {each}", str(received.get(each, 0)), str(expected.get(each, "?"))) for each in tables]
     lines += aligned(rows) if tables else []
     partitions = [("  partition", "first row", "read next", "end now")]
-    names = sorted(transaction.places)
-    partitions += [_partition_row(name, transaction, facts) for name in names[:_SHOWN_PARTITIONS]]
-    lines += aligned(partitions) if names else []
-    if len(names) > _SHOWN_PARTITIONS:
-        lines.append(f"  … and {len(names) - _SHOWN_PARTITIONS} more partitions (--json lists all)")
+    for name, each in islice(places.items(), _SHOWN_PARTITIONS):
+        first, end = ("-" if each.first is None else each.first), ("?" if each.end is None else each.end)
+        partitions.append((f"  {name}", str(first), str(each.next), str(end)))
+    lines += aligned(partitions) if places else []
+    if len(places) > _SHOWN_PARTITIONS:
+        lines.append(f"  … and {len(places) - _SHOWN_PARTITIONS} more partitions (--json lists all)")
     return lines
-
-
-def _partition_row(name: str, transaction: OpenTransaction, facts: SourceFacts) -> tuple[str, str, str, str]:
-    first, position = transaction.places[name]
-    end = facts.end_of(name)
-    return f"  {name}", str(first) if first >= 0 else "-", str(position), "?" if end is None else str(end)
 
 
 def _verdict(source: str, findings: Sequence[Finding]) -> str:

@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -143,8 +144,7 @@ class Fresh(Generic[T]):
         self._clock = clock
         self._turn = threading.Lock()
         self._made_at = float("-inf")
-        self._value: T
-        self._error: Exception | None = None
+        self._made: Future[T]
 
     def forget(self) -> None:
         """Makes the next request read it again."""
@@ -159,14 +159,13 @@ class Fresh(Generic[T]):
         """
         with self._turn:
             if self._clock.monotonic() - self._made_at >= self._age:
+                self._made = Future()
                 try:
-                    self._value, self._error = self._make(), None
+                    self._made.set_result(self._make())
                 except Exception as error:  # noqa: BLE001 - every caller gets it
-                    self._error = error
+                    self._made.set_exception(error)
                 self._made_at = self._clock.monotonic()
-            if self._error is not None:
-                raise self._error
-            return self._value
+            return self._made.result()
 
 
 class ClusterPicture:
