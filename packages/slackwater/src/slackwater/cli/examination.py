@@ -422,11 +422,7 @@ def _read_tails(probe: KafkaProbe, facts: SourceFacts) -> None:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Ends the questions to Kafka when one has got no answer; what Kafka refuses is passed on.
-
-    Raises:
-        UnavailableError: Kafka does not answer.
-    """
+    """Ends the questions to Kafka when one has got no answer; what Kafka refuses is passed on."""
     try:
         yield
     except TopicUnavailableError as error:

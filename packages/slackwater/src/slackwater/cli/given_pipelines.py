@@ -228,11 +228,7 @@ def open_outputs(settings: Settings, pipelines: Sequence[NamedPipeline]) -> "Ite
 
 
 def _check_names(settings: Settings, names: Sequence[str]) -> None:
-    """Refuses names that no pipeline has registered; allows all if it cannot be known who has.
-
-    Raises:
-        InputError: A name is probably another one.
-    """
+    """Refuses names that no pipeline has registered; allows all if it cannot be known who has."""
     from slackwater.control import known_runs
     from slackwater.cuts import PipelineLog, TopicUnavailableError
 

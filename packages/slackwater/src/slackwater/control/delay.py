@@ -81,12 +81,7 @@ class Delays:
 
 
 def measure_delays(topology: Topology, signs: Iterable[SourceSigns] = ()) -> Delays:
-    """Computes the delay of each view and its cause, without any query.
-
-    Args:
-        topology: The picture.
-        signs: What the sidecars of its sources have last said, as far as it is known.
-    """
+    """Computes the delay of each view and its cause, without any query; signs are those that are known."""
     graph = _Graph(topology, known := tuple(signs))
     views = sorted(graph.views(), key=lambda view: (view.delay_ms is None, -(view.delay_ms or 0)))
     causes = sorted(graph.causes(views), key=lambda each: (each.delay_ms is not None, -(each.delay_ms or 0)))

@@ -44,11 +44,8 @@ def find_snapshots(
 ) -> tuple[SourceSnapshot, ...]:
     """Finds the newest consistent snapshot of each source.
 
-    A pipeline that was stopped counts as well as one that runs: its views are read, too.
-
-    Args:
-        topology: The picture.
-        barriers: The newest barriers of each source, ascending. Sources without are left out.
+    A pipeline that was stopped counts as well as one that runs: its views are read, too. The barriers are the
+    newest ones of each source, ascending; sources without are left out.
     """
     return tuple(
         _snapshot(node, topology, barriers[node.name]) for node in topology.sources if barriers.get(node.name)

@@ -376,11 +376,7 @@ class JavaServer(Server):
     def _find_program(
         self, main: str, heap: str, collector: Collector, options: tuple[str, ...]
     ) -> JavaProgram:
-        """Find Java and the jars; downloads them the first time.
-
-        Raises:
-            UnavailableError: Java is missing or too old, or the jars could not be downloaded.
-        """
+        """Find Java and the jars; downloads them the first time."""
         jars = resolve_jars(cache_folder(os.environ), self.progress)
         return JavaProgram(
             java=find_java(), jars=jars, main=main, heap=heap, collector=collector, options=options

@@ -369,12 +369,8 @@ def run_sql(url: str, name: str, text: str) -> list[list[Sequence[str]]]:
     """Runs statements and returns, for each, the lines of a table: its rows below their columns' names.
 
     A statement that returns no rows has one line, such as ``INSERT 0 2``. Statements that are not between
-    BEGIN and COMMIT are one transaction. What ``pg_dump`` writes can be run, rows of COPY included.
-
-    Args:
-        url: The database.
-        name: The file of the statements, for errors.
-        text: The statements.
+    BEGIN and COMMIT are one transaction. What ``pg_dump`` writes can be run, rows of COPY included. The name
+    is that of their file, for errors.
 
     Raises:
         InputError: PostgreSQL cannot be reached, or refuses a statement.

@@ -99,11 +99,7 @@ def _commit_topic(reader: TopicReader, pipeline: str) -> str:
 
 
 def _topics(reader: TopicReader, pipeline: str) -> Mapping[str, TopicState]:
-    """Returns what the newest progress record says of the outputs and their commit topics.
-
-    Raises:
-        InputError: nobody of that name has written to this Kafka.
-    """
+    """Returns what the newest progress record says of the outputs and their commit topics."""
     topic = progress_topic(pipeline)
     reason = f"topic {topic} is empty"
     try:
@@ -423,12 +419,7 @@ def abort(settings: Settings, folder: Path | None, pipeline: str | None) -> None
 
 
 def _find(kafka: KafkaSettings, pipeline: str) -> list[OpenKafkaTransaction]:
-    """Finds the open transactions of all topics that a pipeline writes.
-
-    Raises:
-        InputError: nobody of that name has written to this Kafka.
-        UnavailableError: Kafka does not answer.
-    """
+    """Finds the open transactions of all topics that a pipeline writes."""
     with explained(f"which topics {pipeline} writes"), TopicReader(kafka.client_config, _SECONDS) as reader:
         topics = sorted(_topics(reader, pipeline))
     return find_open_transactions(kafka, [*topics, progress_topic(pipeline)])

@@ -1,6 +1,7 @@
 """``slackwater connector``."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -288,8 +289,7 @@ def print_(settings: Settings, tables: tuple[str, ...], schemas: tuple[str, ...]
     Example:
       slackwater connector print --source inv --table inventory.orders --postgres-url postgresql://admin@db/inventory
     """
-    with _database(settings) as connection:
-        plan = _plan(connection, settings, tables, schemas, partitions)
+    with _opened(settings, tables, schemas, partitions) as (connection, plan):
         click.echo("-- In the database, as its owner or a superuser; wal_level has to be logical:\n")
         for statement in _statements(plan, DatabaseFacts.nothing(plan)):
             click.echo(f"{statement.as_string(connection)};")
@@ -313,8 +313,7 @@ def check(settings: Settings, tables: tuple[str, ...], schemas: tuple[str, ...],
       slackwater connector check --source inv --schema inventory --connect-url http://connect:8083
     """
     output = Output()
-    with _database(settings) as connection:
-        plan = _plan(connection, settings, tables, schemas, partitions)
+    with _opened(settings, tables, schemas, partitions) as (connection, plan):
         findings = [*_findings(connection, plan)]
     if settings.connect.url is not None:
         findings += _connect_findings(settings.connect.url, plan, settings)
@@ -341,8 +340,7 @@ def apply(settings: Settings, tables: tuple[str, ...], schemas: tuple[str, ...],
     """
     output = Output()
     password = settings.connect.database_password
-    with _database(settings) as connection:
-        plan = _plan(connection, settings, tables, schemas, partitions)
+    with _opened(settings, tables, schemas, partitions) as (connection, plan):
         facts = read_facts(connection, plan)
         if facts.may_replicate is None:
             required(password, "connect.database_password", "of the user to make")
@@ -399,22 +397,17 @@ def _state(url: str, settings: Settings, source: str) -> tuple[ConnectorReport, 
     return report, faults(report)
 
 
-def _database(settings: Settings) -> Any:
-    return connected(settings, "whose tables the connector reads", "reading the catalogue")
+@contextmanager
+def _opened(settings: Settings, *given: Any) -> Iterator[tuple[Database, ConnectorPlan]]:
+    """Connects with the database, and makes the plan of what was given."""
+    with connected(settings, "whose tables the connector reads", "reading the catalogue") as connection:
+        yield connection, _plan(connection, settings, *given)
 
 
 def _plan(
-    connection: Database,
-    settings: Settings,
-    tables: tuple[str, ...],
-    schemas: tuple[str, ...],
-    partitions: int,
+    connection: Database, settings: Settings, tables: Sequence[str], schemas: Sequence[str], partitions: int
 ) -> ConnectorPlan:
-    """Makes the plan of what was given.
-
-    Raises:
-        InputError: no table, or one that the database has not, or that has no topic of its own.
-    """
+    """Makes the plan of what was given."""
     source = required(settings.source, "source", "the source to create")
     if not (tables or schemas):
         raise click.UsageError("specify the tables with --table SCHEMA.TABLE or --schema NAME")

@@ -71,12 +71,7 @@ def explain(
 
 
 def _state_bytes(run: RunSection, revision: int, folder: Path) -> dict[int, int]:
-    """Reads what each stage keeps in the checkpoint.
-
-    Raises:
-        CommandConfigError: It is of other views than the folder has.
-        SlackwaterError: There is no state, or it cannot be read.
-    """
+    """Reads what each stage keeps in the checkpoint."""
     from slackwater.engine.state.inspection import find_state
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.checkpoint import Checkpoint

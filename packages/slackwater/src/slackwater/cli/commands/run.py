@@ -164,11 +164,7 @@ def _parts(seconds: Mapping[str, float]) -> str:
 
 
 def _run_settings(settings: Settings) -> "RunSettings":
-    """Returns what a run of a pipeline needs.
-
-    Raises:
-        CommandConfigError: brokers or checkpoint were not given, or connect.url is no address of HTTP.
-    """
+    """Returns what a run of a pipeline needs."""
     from slackwater.pipeline import RunSettings, default_class_archives
     from slackwater.sql.limits import StatementLimits
 

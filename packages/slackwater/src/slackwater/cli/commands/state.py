@@ -143,12 +143,7 @@ class _Target:
 
 
 def _target(settings: Settings, place: str) -> _Target:
-    """Determines whether the command was given a pipeline or a checkpoint.
-
-    Raises:
-        CommandConfigError: It is a pipeline, and its checkpoint was not given.
-        SlackwaterError: The pipeline or the note in the checkpoint cannot be read, or it is neither.
-    """
+    """Determines whether the command was given a pipeline or a checkpoint."""
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
     from slackwater.pipeline.settings import revision_checkpoint

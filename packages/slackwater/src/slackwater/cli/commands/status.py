@@ -163,11 +163,7 @@ def _status(store: RedisMarkerStore, source: str, timeline: int) -> tuple[Fronti
 def _pipelines(
     settings: Settings, source: str, *, is_known: bool
 ) -> tuple[Sequence[PipelineNode] | None, str]:
-    """Returns the pipelines of the source, or None and why Kafka could not be asked; empty: not asked for.
-
-    Raises:
-        InputError: Neither Redis nor Kafka knows such a source.
-    """
+    """Returns the pipelines of the source, or None and why Kafka could not be asked; empty: not asked for."""
     if settings.kafka.bootstrap is None:
         return None, ""
     try:
