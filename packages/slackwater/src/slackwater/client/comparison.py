@@ -1,7 +1,7 @@
 """Compares a view in two outputs as of one commit, for example those of two revisions of a pipeline."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -162,21 +162,14 @@ def _unequal(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[int, list[byte
     """Returns how many documents both sides share, and the other documents of each side, sorted by text."""
     if list(old) == list(new):
         return len(old), [], []
-    values = [[(_comparable(_columns(each)), each) for each in sorted(side)] for side in (old, new)]
-    counts = [Counter(value for value, _ in side) for side in values]
-    both = counts[0] & counts[1]
-    rest = [_without(side, both) for side in values]
-    return both.total(), rest[0], rest[1]
-
-
-def _without(side: Sequence[tuple[object, bytes]], both: Mapping[object, int]) -> list[bytes]:
-    left, rest = dict(both), []
-    for value, document in side:
-        if left.get(value, 0):
-            left[value] -= 1
-        else:
-            rest.append(document)
-    return rest
+    found = defaultdict[object, tuple[list[bytes], list[bytes]]](lambda: ([], []))
+    for place, side in enumerate((old, new)):
+        for document in sorted(side):
+            found[_comparable(_columns(document))][place].append(document)
+    both = sum(min(len(here), len(there)) for here, there in found.values())
+    left = sorted(each for here, there in found.values() for each in here[len(there) :])
+    right = sorted(each for here, there in found.values() for each in there[len(here) :])
+    return both, left, right
 
 
 def _differing_columns(different: Iterable[Difference]) -> dict[str, int]:

@@ -208,8 +208,8 @@ class KafkaBroker:
 class KafkaReader:
     """Reads committed records of partitions from given offsets on. Not thread-safe.
 
-    Methods raise only :class:`SlackwaterError`. Transient errors are not raised: the call waits for their
-    end, and so do later calls.
+    Methods raise only :class:`SlackwaterError`, such as :class:`UnavailableError` if Kafka does not answer or
+    rejects a request. Transient errors are not raised: the call waits for their end, and so do later calls.
     """
 
     def __init__(self, consumer: Consumer, silence: Retry) -> None:
@@ -251,9 +251,7 @@ class KafkaReader:
         """Returns the available records, or waits for up to ``seconds``; empty if none arrived.
 
         Raises:
-            StateError: Records at the position of a partition are no longer in Kafka, or there is no such
-                partition.
-            UnavailableError: Kafka rejects the request.
+            StateError: Records at the position of a partition are no longer in Kafka, or there is none.
         """
         first = self._consumer.poll(seconds)
         if first is None:
@@ -268,11 +266,7 @@ class KafkaReader:
         return found
 
     def bounds(self, place: Place) -> tuple[int, int]:
-        """Returns a partition's first offset, and the offset after its last. May block for some seconds.
-
-        Raises:
-            UnavailableError: Kafka does not answer, or does not have the partition.
-        """
+        """Returns a partition's first offset, and the offset after its last. May block for some seconds."""
         ask = partial(watermark_offsets, self._consumer, TopicPartition(*place))
         return _asked(f"reading the end offsets of {place[0]}/{place[1]}", ask)
 
@@ -330,7 +324,8 @@ class KafkaMember:
     """One member of a consumer group that shares the partitions of a topic. It does not read them.
 
     :meth:`poll` must be called more often than the group's ``max.poll.interval.ms``; otherwise the member
-    loses its partitions. Not thread-safe.
+    loses its partitions. Methods raise :class:`UnavailableError` if Kafka does not answer or rejects a
+    request. Not thread-safe.
     """
 
     def __init__(
@@ -361,9 +356,6 @@ class KafkaMember:
         """Polls the group: gives up partitions, after calling ``on_revoke``, and takes over others.
 
         Blocks for at most ``seconds``, unless partitions are reassigned.
-
-        Raises:
-            UnavailableError: Kafka rejects the request.
         """
         message = self._consumer.poll(seconds)
         if message is not None and (error := message.error()) is not None:
@@ -376,11 +368,7 @@ class KafkaMember:
                 _note(self._silence, error)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
-        """Returns the group's committed offsets of the partitions that have any.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
-        """
+        """Returns the group's committed offsets of the partitions that have any."""
         asked = [TopicPartition(*place) for place in places]
 
         def ask(seconds: float) -> list[TopicPartition]:
@@ -394,9 +382,6 @@ class KafkaMember:
 
         Returns False if nothing was committed, because the group is rebalancing or has removed this member;
         the next :meth:`poll` reports that.
-
-        Raises:
-            UnavailableError: Kafka does not answer.
         """
         if not offsets:
             return True

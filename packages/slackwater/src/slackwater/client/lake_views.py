@@ -20,8 +20,8 @@ from slackwater.client.snapshot import (
     ReadableStates,
     ViewSnapshot,
     VisibleCommit,
-    not_visible,
     repeated,
+    visible,
     visible_commit,
 )
 from slackwater.outputs.lake.ledger import LedgerRow, rows_of
@@ -71,13 +71,12 @@ class LakeOutput:
 
     def newest(self) -> VisibleCommit | None:
         """See the protocol."""
-        batches = self._batches()
-        return visible_commit(batches[-1].progress) if batches else None
+        return _newest(self._batches())
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
         """See the protocol; these are the ends of the batches in the ledger."""
         batches = self._batches()
-        newest = visible_commit(batches[-1].progress) if batches else None
+        newest = _newest(batches)
         if newest is None:
             return None
         return ReadableStates(newest, batches[-1].written_at, [batch.position for batch in batches])
@@ -105,11 +104,9 @@ class LakeOutput:
 
     def _batch_at(self, at: CommitPosition | None) -> LedgerRow:
         batches = self._batches()
-        newest = batches[-1] if batches else None
-        if newest is None or (at is not None and at > newest.position):
-            raise not_visible(at, self.pipeline, None if newest is None else visible_commit(newest.progress))
+        visible(self.pipeline, _newest(batches), at)
         if at is None:
-            return newest
+            return batches[-1]
         # If several batches end at one commit, the last one shows its state.
         found = next((batch for batch in reversed(batches) if batch.position == at), None)
         if found is None:
@@ -184,6 +181,10 @@ class LakeReaders(Readers):
                 "nothing was changed; try again",
             )
         return done
+
+
+def _newest(batches: Sequence[LedgerRow]) -> VisibleCommit | None:
+    return visible_commit(batches[-1].progress) if batches else None
 
 
 def _documents(table: Any, key: Key) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
 """The topic that lists commits, with one partition: it can be followed as it grows, and searched."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Generic, TypeVar
 
@@ -53,12 +53,7 @@ class Log(Generic[T]):
 
     def read(self, seconds: float) -> list[T]:
         """Returns the next entries, or waits for up to ``seconds``; empty if none arrived."""
-        return [
-            entry
-            for portion in self._tail.read(seconds)
-            for record in portion.records
-            if (entry := self._decode(record)) is not None
-        ]
+        return list(self._decoded(self._tail.read(seconds)))
 
     def bounds(self) -> tuple[int, int]:
         """Returns the first offset, and the offset after the last."""
@@ -70,10 +65,7 @@ class Log(Generic[T]):
         Raises:
             UnavailableError: Existing records could not be read for a minute.
         """
-        for portion in read_between(self._past, {self.place: (start, end)}, self._clock):
-            for record in portion.records:
-                if (entry := self._decode(record)) is not None:
-                    yield entry
+        return self._decoded(read_between(self._past, {self.place: (start, end)}, self._clock))
 
     def first(self, start: int, end: int) -> T | None:
         """Returns the first entry between two offsets; raises like :meth:`entries`."""
@@ -115,6 +107,10 @@ class Log(Generic[T]):
         """Frees connections."""
         self._tail.close()
         self._past.close()
+
+    def _decoded(self, portions: Iterable[Portion]) -> Iterator[T]:
+        records = (record for portion in portions for record in portion.records)
+        return (entry for record in records if (entry := self._decode(record)) is not None)
 
 
 def read_between(

@@ -12,7 +12,7 @@ from slackwater.client.snapshot import (
     PipelineOutput,
     VisibleCommit,
     newest_common,
-    not_visible,
+    visible,
 )
 from slackwater.protocol import Clock, CommitPosition, ConfigError, ReaderSwitch, SystemClock, epoch_ms
 
@@ -133,14 +133,10 @@ class Switch:
         if self.source is not None:
             new = OfOneSource(new, self.source)
             old = None if old is None else OfOneSource(old, self.source)
-        found = new.newest()
-        if found is None:
-            raise not_visible(None, new.pipeline, None)
+        found = visible(new.pipeline, new.newest())
         if old is None:
             return Switched(None, None, found.position), found.source
-        seen = old.newest()
-        if seen is None:
-            raise not_visible(None, old.pipeline, None)
+        seen = visible(old.pipeline, old.newest())
         if not self.accept_earlier or seen.source != found.source:
             check_not_behind(old.pipeline, seen, new.pipeline, found)
         try:

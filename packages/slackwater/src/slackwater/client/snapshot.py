@@ -311,6 +311,17 @@ async def wait_visible_async(
     return await _repeated_async(_of_chain(outputs, partial(_look_for_commit, at)), timeout, clock)
 
 
+def visible(pipeline: str, newest: VisibleCommit | None, at: CommitPosition | None = None) -> VisibleCommit:
+    """Returns the newest commit of a pipeline.
+
+    Raises:
+        NotVisibleError: There is none, or it is before a given one.
+    """
+    if newest is None or (at is not None and at > newest.position):
+        raise not_visible(at, pipeline, newest)
+    return newest
+
+
 def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit | None) -> NotVisibleError:
     """Returns the error that says how far a pipeline is."""
     progress = (

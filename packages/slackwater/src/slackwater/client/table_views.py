@@ -22,8 +22,8 @@ from slackwater.client.snapshot import (
     ReadableStates,
     ViewSnapshot,
     VisibleCommit,
-    not_visible,
     repeated,
+    visible,
     visible_commit,
 )
 from slackwater.outputs.postgres import ledger
@@ -135,9 +135,7 @@ class TableOutput:
         self._database.close()
 
     def _read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
-        seen = self._visible()
-        if seen is None or (at is not None and at > seen.position):
-            raise not_visible(at, self.pipeline, seen)
+        seen = visible(self.pipeline, self._visible(), at)
         tables = self._tables()
         documents = {}
         for view in views:

@@ -18,8 +18,8 @@ from slackwater.client.snapshot import (
     ReadableStates,
     ViewSnapshot,
     VisibleCommit,
-    not_visible,
     repeated,
+    visible,
     visible_commit,
 )
 from slackwater.client.transaction import Place
@@ -185,9 +185,7 @@ class TopicOutput:
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol."""
         progress = self._newest()
-        seen = visible_commit(progress)
-        if seen is None or (at is not None and at > seen.position):
-            raise not_visible(at, self.pipeline, seen)
+        visible(self.pipeline, visible_commit(progress), at)
         folded = {view: FoldedView(key) for view in views}
         starts = self._starts(progress, views)
         if at is None:
