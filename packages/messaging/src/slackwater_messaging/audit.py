@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Message as Record
-from psycopg import Connection
 
 from slackwater.protocol import ConfigError, KafkaSettings, epoch_ms, from_epoch_ms
+from slackwater_messaging.database import Database
 from slackwater_messaging.message import header_of
 from slackwater_messaging.reading import topic_reader
 
@@ -55,7 +55,7 @@ class AuditReport:
 
 
 def audit_messages(
-    connection: Connection[Any],
+    connection: Database,
     kafka: KafkaSettings,
     *,
     query: str,
@@ -132,7 +132,7 @@ def id_finder(place: str) -> FindId:
     raise ConfigError(f"the place of the message id is {place!r}", hint)
 
 
-def _committed(connection: Connection[Any], query: str, window: AuditWindow) -> dict[str, datetime]:
+def _committed(connection: Database, query: str, window: AuditWindow) -> dict[str, datetime]:
     parameters = {"start": window.start - window.margin, "end": window.end + window.margin}
     found: dict[str, datetime] = {}
     for row in connection.execute(query.encode(), parameters):

@@ -282,10 +282,10 @@ def bridge_of(connection: object, loop: asyncio.AbstractEventLoop | None = None)
     raise ConfigError(problem, "expected a psycopg.AsyncConnection or a connection of asyncpg")
 
 
-def bridge(connection: object) -> psycopg.Connection[Any]:
+def bridge(connection: object) -> Database:
     """Returns the stand-in for an asynchronous connection; call it in the connection's event loop.
 
     Raises:
         ConfigError: The connection is neither psycopg's nor asyncpg's.
     """
-    return cast("psycopg.Connection[Any]", bridge_of(connection))
+    return cast("Database", bridge_of(connection))

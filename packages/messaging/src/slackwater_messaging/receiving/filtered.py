@@ -5,13 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
 
 from slackwater.protocol import Clock, ConfigError, StateError, SystemClock, epoch_ms
-from slackwater_messaging.database import check_idle
+from slackwater_messaging.database import Database, check_idle
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of, split_digests
 from slackwater_messaging.receiving.inbox import (
@@ -88,7 +88,7 @@ class _ChainInbox(Inbox):
 
     @contextmanager
     def receive_batch(
-        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
+        self, connection: Database, messages: Sequence[ReceivedMessage]
     ) -> Iterator[list[Receipt]]:
         """See the base class. After a failure, a :class:`BloomInbox` must load the partitions again."""
         with self._use.held(), self._received(connection, messages) as receipts:
@@ -96,17 +96,17 @@ class _ChainInbox(Inbox):
 
     @abstractmethod
     def _received(
-        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
+        self, connection: Database, messages: Sequence[ReceivedMessage]
     ) -> AbstractContextManager[list[Receipt]]:
         """Does what :meth:`receive_batch` does, for the only caller."""
 
-    def maintain(self, connection: psycopg.Connection[Any]) -> None:
+    def maintain(self, connection: Database) -> None:
         """See the base class. Writes filters if it is time, and again at the next call if that fails."""
         if self._clock.monotonic() >= self._save_at:
             self.save(connection, list(self._chains))
             self._save_at = self._clock.monotonic() + self._save_seconds
 
-    def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
+    def save(self, connection: Database, places: Sequence[Place]) -> None:
         """See the base class."""
         check_idle(connection)
         for place in places:
@@ -122,17 +122,17 @@ class _ChainInbox(Inbox):
         for place in places:
             self._chains.pop(place, None)
 
-    def _create_filters(self, connection: psycopg.Connection[Any]) -> None:
+    def _create_filters(self, connection: Database) -> None:
         connection.execute(self._sql(_CREATE_FILTERS))
         connection.execute(self._sql(_NOT_COMPRESSED))
 
-    def _loaded(self, connection: psycopg.Connection[Any], place: Place) -> FilterChain:
+    def _loaded(self, connection: Database, place: Place) -> FilterChain:
         """Reads a partition's chain; requires a transaction."""
         packed = connection.execute(self._sql(_LOAD_FILTERS), place).fetchall()
         name = f"{place.topic}/{place.partition}".encode()
         return FilterChain.restore(self._policy, [row[0] for row in packed], name)
 
-    def _store(self, connection: psycopg.Connection[Any], place: Place) -> None:
+    def _store(self, connection: Database, place: Place) -> None:
         """Writes the changes of a partition's chain; requires a transaction.
 
         If the transaction fails, the chain must be loaded again.
@@ -182,13 +182,13 @@ class FilteredInbox(_ChainInbox):
         self._suspects: set[bytes] = set()
         """Digests of keys that the table knew, but the filter did not; kept until they are received."""
 
-    def create(self, connection: psycopg.Connection[Any]) -> None:
+    def create(self, connection: Database) -> None:
         """See the base class."""
         with connection.transaction():
             self._table.create(connection)
             self._create_filters(connection)
 
-    def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
+    def load(self, connection: Database, places: Sequence[Place]) -> Mapping[Place, int]:
         """See the base class. The consumer group's offsets apply."""
         check_idle(connection)
         with connection.transaction():
@@ -197,9 +197,7 @@ class FilteredInbox(_ChainInbox):
         return {}
 
     @contextmanager
-    def _received(
-        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
-    ) -> Iterator[list[Receipt]]:
+    def _received(self, connection: Database, messages: Sequence[ReceivedMessage]) -> Iterator[list[Receipt]]:
         """Partitions that are not loaded have no filter, so the table is queried."""
         check_idle(connection)
         receipts = new_receipts(messages, self._table.key_of, lambda message, key: False)
@@ -222,7 +220,7 @@ class FilteredInbox(_ChainInbox):
             raise
         self._note(firsts, messages)
 
-    def maintain(self, connection: psycopg.Connection[Any]) -> None:
+    def maintain(self, connection: Database) -> None:
         """See the base class. Deletes some expired keys, and writes filters if it is time."""
         self._table.maintain(connection)
         super().maintain(connection)
@@ -233,15 +231,13 @@ class FilteredInbox(_ChainInbox):
             return True
         return digest_of(receipt.key) in self._suspects or self._is_in_filter(message, receipt.key)
 
-    def _insert(self, connection: psycopg.Connection[Any], new: Sequence[Receipt]) -> None:
+    def _insert(self, connection: Database, new: Sequence[Receipt]) -> None:
         try:
             self._table.insert(connection, new)
         except psycopg.errors.UniqueViolation as error:
             raise self._taken_over(new) from error
 
-    def _check_new(
-        self, connection: psycopg.Connection[Any], new: Sequence[Receipt], error: Exception
-    ) -> None:
+    def _check_new(self, connection: Database, new: Sequence[Receipt], error: Exception) -> None:
         """Raises if the error may be caused by an effect that was repeated because the filter is outdated."""
         try:
             with connection.transaction():
@@ -303,14 +299,14 @@ class BloomInbox(_ChainInbox):
         self._next: dict[Place, int] = {}
         """The offsets in the database of loaded partitions."""
 
-    def create(self, connection: psycopg.Connection[Any]) -> None:
+    def create(self, connection: Database) -> None:
         """See the base class."""
         with connection.transaction():
             connection.execute(self._sql(_CREATE_POSITIONS))
             connection.execute(self._sql(_CREATE_JOURNAL))
             self._create_filters(connection)
 
-    def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
+    def load(self, connection: Database, places: Sequence[Place]) -> Mapping[Place, int]:
         """See the base class. Waits for transactions in which another process has locked a partition."""
         self.forget(places)
         check_idle(connection)
@@ -325,9 +321,7 @@ class BloomInbox(_ChainInbox):
         return {place: self._next[place] for place in places if self._next[place] >= 0}
 
     @contextmanager
-    def _received(
-        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
-    ) -> Iterator[list[Receipt]]:
+    def _received(self, connection: Database, messages: Sequence[ReceivedMessage]) -> Iterator[list[Receipt]]:
         places = sorted({message.place for message in messages})
         check_idle(connection)
         self._require(places)
@@ -356,7 +350,7 @@ class BloomInbox(_ChainInbox):
         for place in places:
             self._next.pop(place, None)
 
-    def _store(self, connection: psycopg.Connection[Any], place: Place) -> None:
+    def _store(self, connection: Database, place: Place) -> None:
         """Writes a partition's chain, and drops the keys in the journal that it contains."""
         self._require([place])
         if self._lock(connection, place) != self._next[place]:
@@ -364,14 +358,14 @@ class BloomInbox(_ChainInbox):
         super()._store(connection, place)
         connection.execute(self._sql(_DROP_JOURNAL), [*place, self._next[place]])
 
-    def _lock(self, connection: psycopg.Connection[Any], place: Place) -> int:
+    def _lock(self, connection: Database, place: Place) -> int:
         row = connection.execute(self._sql(_LOCK_POSITION), place).fetchone()
         if row is None:
             problem = f"the position of {place.topic}/{place.partition} was removed from the database"
             raise StateError(problem, "load the partition again, which creates a new position")
         return int(row[0])
 
-    def _advance(self, connection: psycopg.Connection[Any], place: Place, end: int) -> None:
+    def _advance(self, connection: Database, place: Place, end: int) -> None:
         """Advances the position unless another process has changed it, which fences this one."""
         if connection.execute(self._sql(_ADVANCE), [end, *place, self._next[place]]).rowcount != 1:
             raise _taken_over(place)

@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, LiteralString
+from typing import LiteralString
 
-import psycopg
 from psycopg import sql
 
 from slackwater.protocol import ConfigError, StateError
-from slackwater_messaging.database import bridge
+from slackwater_messaging.database import Database, bridge
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.running import in_thread, in_threads
 
@@ -130,10 +129,10 @@ class Inbox(ABC):
     """True if a repeat has the answer of the original message."""
 
     @abstractmethod
-    def create(self, connection: psycopg.Connection[Any]) -> None:
+    def create(self, connection: Database) -> None:
         """Creates the tables unless they exist, in the open transaction or in a separate one."""
 
-    def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
+    def load(self, connection: Database, places: Sequence[Place]) -> Mapping[Place, int]:
         """Takes over partitions. Called when they are assigned, and again after each failed batch.
 
         Returns:
@@ -148,7 +147,7 @@ class Inbox(ABC):
 
     @abstractmethod
     def receive_batch(
-        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
+        self, connection: Database, messages: Sequence[ReceivedMessage]
     ) -> AbstractContextManager[list[Receipt]]:
         """Begins a transaction, returns which messages are repeats, and commits at the end of the block.
 
@@ -163,10 +162,10 @@ class Inbox(ABC):
         """
 
     @abstractmethod
-    def maintain(self, connection: psycopg.Connection[Any]) -> None:
+    def maintain(self, connection: Database) -> None:
         """Does a small part of the periodic work, if it is due, in separate transactions."""
 
-    def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:  # noqa: B027
+    def save(self, connection: Database, places: Sequence[Place]) -> None:  # noqa: B027
         """Stores data that make the next :meth:`load` of partitions fast. Called when they are revoked."""
 
     def forget(self, places: Sequence[Place]) -> None:  # noqa: B027
@@ -278,7 +277,7 @@ class TableInbox(Inbox):
         """Returns the key of a message of a batch."""
         self._names = {"table": identifier(table)}
 
-    def create(self, connection: psycopg.Connection[Any]) -> None:
+    def create(self, connection: Database) -> None:
         """See the base class."""
         with connection.transaction():
             connection.execute(self._sql(_CREATE))
@@ -290,7 +289,7 @@ class TableInbox(Inbox):
             connection.execute(self._sql(_CREATE_INDEX, index=index))
 
     @contextmanager
-    def receive(self, connection: psycopg.Connection[Any], key: bytes | str) -> Iterator[Receipt]:
+    def receive(self, connection: Database, key: bytes | str) -> Iterator[Receipt]:
         """Returns whether a request was received before; produce its effect and its answer inside the block.
 
         The block is a transaction, or a savepoint if a transaction is already open. An error in the block
@@ -322,7 +321,7 @@ class TableInbox(Inbox):
 
     @contextmanager
     def receive_batch(
-        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
+        self, connection: Database, messages: Sequence[ReceivedMessage]
     ) -> Iterator[list[Receipt]]:
         """See the base class. If the connection has an open transaction, the block is a savepoint in it."""
         receipts = new_receipts(messages, self.key_of, lambda message, key: False)
@@ -332,7 +331,7 @@ class TableInbox(Inbox):
             yield receipts
             self.store(connection, firsts)
 
-    def mark(self, connection: psycopg.Connection[Any], receipts: Sequence[Receipt]) -> None:
+    def mark(self, connection: Database, receipts: Sequence[Receipt]) -> None:
         """Inserts the keys of receipts, which must be distinct; receipts of existing keys become repeats."""
         left = {receipt.key: receipt for receipt in receipts}
         while left:
@@ -345,13 +344,13 @@ class TableInbox(Inbox):
             for key, answer in connection.execute(self._sql(_ANSWERS), [list(left)]).fetchall():
                 left.pop(key).become_repeat(answer)
 
-    def store(self, connection: psycopg.Connection[Any], receipts: Sequence[Receipt]) -> None:
+    def store(self, connection: Database, receipts: Sequence[Receipt]) -> None:
         """Stores the answers of processed messages."""
         given = {r.key: r.answer for r in receipts if not r.is_repeat and r.answer is not None}
         if given:
             connection.execute(self._sql(_STORE_ANSWERS), [list(given), list(given.values())])
 
-    def insert(self, connection: psycopg.Connection[Any], receipts: Sequence[Receipt]) -> None:
+    def insert(self, connection: Database, receipts: Sequence[Receipt]) -> None:
         """Inserts keys that appear to be new, together with their answers, in one statement.
 
         Raises:
@@ -361,12 +360,12 @@ class TableInbox(Inbox):
             rows = [receipt.key for receipt in receipts], [receipt.answer for receipt in receipts]
             connection.execute(self._sql(_INSERT_ANSWERED), rows)
 
-    def knows_any(self, connection: psycopg.Connection[Any], receipts: Sequence[Receipt]) -> bool:
+    def knows_any(self, connection: Database, receipts: Sequence[Receipt]) -> bool:
         """Returns whether one of the keys exists."""
         keys = [receipt.key for receipt in receipts]
         return connection.execute(self._sql(_ANSWERS), [keys]).fetchone() is not None
 
-    def clean(self, connection: psycopg.Connection[Any], *, at_most: int = CLEAN_AT_ONCE) -> int:
+    def clean(self, connection: Database, *, at_most: int = CLEAN_AT_ONCE) -> int:
         """Deletes the oldest expired keys, at most ``at_most`` of them.
 
         Call it until it returns less. Rows that others have locked are skipped, so the call does not wait.
@@ -377,7 +376,7 @@ class TableInbox(Inbox):
         with connection.transaction():
             return connection.execute(self._sql(_CLEAN), [self._remember, at_most]).rowcount
 
-    def maintain(self, connection: psycopg.Connection[Any]) -> None:
+    def maintain(self, connection: Database) -> None:
         """See the base class. Deletes some expired keys."""
         self.clean(connection)
 

@@ -22,7 +22,7 @@ from slackwater.protocol import (
     SystemClock,
     UnavailableError,
 )
-from slackwater_messaging.database import LOST_CONNECTION, Bridge, KeptConnection, bridge_of
+from slackwater_messaging.database import LOST_CONNECTION, Bridge, Database, KeptConnection, bridge_of
 from slackwater_messaging.kafka import SenderProducer, SenderSettings
 from slackwater_messaging.message import Message, Place, ReceivedMessage
 from slackwater_messaging.reading import GroupMember, ends_of
@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-Connect = Callable[[], psycopg.Connection[Any]]
+Connect = Callable[[], Database]
 """Opens a connection to the service's database that only the receiver uses."""
-Handle = Callable[[psycopg.Connection[Any], ReceivedMessage], bytes | None]
+Handle = Callable[[Database, ReceivedMessage], bytes | None]
 """Processes a message in the connection's transaction; returns the answer, if any."""
 Reply = Callable[[Sequence[Receipt]], None]
 """Sends the answers of a batch, including those of repeats; returns when they have arrived."""
@@ -337,9 +337,9 @@ class AsyncReceiver(Generic[AnyConnection]):
         """Does what :meth:`Receiver.close` does."""
         await in_thread(self._receiver.close)
 
-    def _bridged(self) -> psycopg.Connection[Any]:
+    def _bridged(self) -> Database:
         self._bridge = bridge_of(wait_in(self._loop, self._connect()), self._loop)
-        return cast("psycopg.Connection[Any]", self._bridge)
+        return cast("Database", self._bridge)
 
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
