@@ -1,8 +1,6 @@
 """Way 2, outbox by change capture: a relay sends the messages that the database's log contains.
 
-Rows are inserted and deleted in the same transaction, so other transactions see an empty table. Debezium
-reads both changes from the log, a sidecar determines which transactions are complete, and the relay receives
-whole transactions in commit order.
+Rows are inserted and deleted in the same transaction, so other transactions see an empty table.
 """
 
 import base64

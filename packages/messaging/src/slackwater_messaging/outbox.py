@@ -259,9 +259,7 @@ class PollingRelay(Runner):
     topic is repaired or the row is removed; other lanes continue.
 
     Not thread-safe: a second thread or task is refused. Close it, or use it in a ``with`` block.
-
-    Args:
-        database: A connection string of libpq.
+    ``database`` is a connection string of libpq.
     """
 
     passing = UnavailableError, *LOST_CONNECTION

@@ -108,7 +108,6 @@ class GroupMember:
     it automatically.
 
     Args:
-        kafka: The brokers, and further librdkafka settings.
         latest: Where a group without committed offsets begins: with new messages only, or with the oldest
             one.
         patience: How long attempts to process a batch may fail.

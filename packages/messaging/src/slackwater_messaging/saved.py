@@ -216,9 +216,7 @@ class DeliveryListener(Runner):
     read again; removing is idempotent. Records that do not come from the outbox are ignored.
 
     Not thread-safe: a second thread or task is refused. Close it, or use it in a ``with`` block.
-
-    Args:
-        database: A connection string of libpq.
+    ``database`` is a connection string of libpq.
     """
 
     passing = UnavailableError, *LOST_CONNECTION

@@ -524,7 +524,7 @@ def test_offsets_are_those_of_lanes_that_a_member_still_has(
     assert [each.lanes for each in memory.read(consumer, 1)] == [(1,)]
 
     def lose_the_first(member: MemoryMember, _: float) -> None:
-        member._lanes, member._gone = frozenset({1}), frozenset({0})  # noqa: SLF001
+        member.lanes, member._gone = frozenset({1}), frozenset({0})  # noqa: SLF001
 
     monkeypatch.setattr(MemoryMember, "poll", lose_the_first)
     assert [(each.partition, each.offset) for each in consumer.offsets()] == [(1, 1)]

@@ -214,18 +214,18 @@ class MemoryMember(KafkaMember):
     def __init__(self, group: "_Group", on_revoke: Callable[[frozenset[int]], None]) -> None:
         self._group = group
         self._on_revoke = on_revoke
-        self._lanes: frozenset[int] = frozenset()
+        self.lanes: frozenset[int] = frozenset()
         self._gone: frozenset[int] = frozenset()
         self.target: frozenset[int] = frozenset()
 
     def poll(self, seconds: float) -> None:
         """See the base class; never waits."""
-        if leaving := self._lanes - self.target:
+        if leaving := self.lanes - self.target:
             self._on_revoke(leaving)
-            self._lanes -= leaving
+            self.lanes -= leaving
             self._gone |= leaving
         others = [m.lanes for m in self._group.members if m is not self]
-        self._lanes |= self.target.difference(*others)
+        self.lanes |= self.target.difference(*others)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
         return {place: self._group.offsets[place] for place in places if place in self._group.offsets}
@@ -247,13 +247,13 @@ class MemoryMember(KafkaMember):
 
     def close(self) -> None:
         if self in self._group.members:
-            self._on_revoke(self._lanes)
+            self._on_revoke(self.lanes)
             self.vanish()
 
     def lose(self) -> None:
         """Loses what it has; it may be given back at the next poll."""
-        self._gone |= self._lanes
-        self._lanes = frozenset()
+        self._gone |= self.lanes
+        self.lanes = frozenset()
 
     def vanish(self) -> None:
         """Leaves the group as a process does that is killed."""

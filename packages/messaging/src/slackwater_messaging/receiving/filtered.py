@@ -70,10 +70,7 @@ _DROP_JOURNAL = "DELETE FROM {journal} WHERE {place} AND next_offset <= %s"
 class _ChainInbox(Inbox):
     """What inboxes with filters have in common: a chain for each partition, in memory and in a table.
 
-    Args:
-        name: The prefix of the tables.
-        clock: Measures that interval, and limits the timestamps of messages, because a timestamp in the
-            future must not make filters forget.
+    The clock limits the timestamps of messages: one in the future must not make filters forget.
     """
 
     def __init__(
@@ -166,7 +163,6 @@ class FilteredInbox(_ChainInbox):
 
     Args:
         policy: How much filters remember. The error rate is the share of new messages that are looked up.
-        clock: Measures that interval, and limits the timestamps of messages.
     """
 
     def __init__(
@@ -278,7 +274,6 @@ class BloomInbox(_ChainInbox):
             ``_filters``. Each kind of receiver has its own.
         key_of: Returns the key of a message. All messages with one key must be in one partition.
         policy: How much is remembered, and the maximum share of new messages that are lost.
-        clock: Measures that interval, and limits the timestamps of messages.
     """
 
     keeps_answers = False

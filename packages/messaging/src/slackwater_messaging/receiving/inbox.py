@@ -68,10 +68,8 @@ class TakenOverError(StateError):
 class Receipt:
     """Says whether a message was processed before, and holds its answer.
 
-    Args:
-        message: The message; None for a request that did not arrive through Kafka.
-        is_repeat: True if the message was processed before.
-        first: The receipt with the same key in the same batch that is not a repeat.
+    ``message`` is None for a request that did not arrive through Kafka. ``first`` is the receipt with the
+    same key in the same batch that is not a repeat.
     """
 
     __slots__ = ("_answer", "_first", "is_repeat", "key", "message")

@@ -103,7 +103,6 @@ class Receiver(_Loop):
     within the group's ``max.poll.interval.ms``.
 
     Args:
-        kafka: The brokers, and further librdkafka settings.
         group: The consumer group. Each group needs its own inbox.
         connect: Opens connections; called again when one is lost.
     """
@@ -380,7 +379,6 @@ class TransactionalProcessor(_Loop):
     Not thread-safe, except for :meth:`stop`: a second thread or task is refused.
 
     Args:
-        kafka: The brokers, and further librdkafka settings.
         transactional_id: The transactional id of this process alone, and the same after a restart. A new
             process with this id ends the transaction that the previous one has left open.
 

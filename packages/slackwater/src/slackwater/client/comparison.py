@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any, Final
 
 import msgspec
@@ -111,10 +112,7 @@ def compare_documents(
         here, there = (each.get(one, []) for each in held)
         both, left, right = _unequal(here, there)
         equal += both
-        pairs = min(len(left), len(right))
-        found += [Difference(*pair) for pair in zip(left, right, strict=False)]
-        found += [Difference(document, None) for document in left[pairs:]]
-        found += [Difference(None, document) for document in right[pairs:]]
+        found += [Difference(*pair) for pair in zip_longest(left, right)]
     found.sort(key=lambda each: (each.old or b"", each.new or b""))
     different = [each for each in found if each.old is not None and each.new is not None]
     only_old = [each for each in found if each.new is None]

@@ -57,7 +57,6 @@ class TransactionalConsumer:
     Not thread-safe. The handler must return within the group's ``max.poll.interval.ms``.
 
     Args:
-        kafka: The brokers.
         share: How the members of the group share the work; the same for all of them.
         positions: Returns the position of a lane, if the handler stores positions itself; called when a lane
             is taken over. None: the group's committed offsets are used.

@@ -81,7 +81,6 @@ class KafkaBroker:
     """Makes readers, members and writers. Brokers in the memory of tests are subclasses.
 
     Args:
-        kafka: The brokers, and further librdkafka settings for every client.
         group: The consumer group in whose name partitions are read.
         max_bytes: The approximate size of what librdkafka may prefetch.
     """
@@ -335,14 +334,10 @@ class KafkaMember:
         self._silence = silence
         self._topic = topic
         self._on_revoke = on_revoke
-        self._lanes: frozenset[int] = frozenset()
+        self.lanes: frozenset[int] = frozenset()
+        """The partitions that the member owned at the last :meth:`poll`."""
         self._gone: frozenset[int] = frozenset()
         consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
-
-    @property
-    def lanes(self) -> frozenset[int]:
-        """The partitions that the member owned at the last :meth:`poll`."""
-        return self._lanes
 
     def take_gone(self) -> frozenset[int]:
         """Returns the partitions that were revoked or lost since the last call.
@@ -363,7 +358,7 @@ class KafkaMember:
                 self._look_again()
             elif error.code() == _AWAY_TOO_LONG:
                 logger.warning("%s: this consumer was removed from its group and joins it again", error.str())
-                self._gone, self._lanes = self._gone | self._lanes, frozenset()
+                self._gone, self.lanes = self._gone | self.lanes, frozenset()
             else:
                 _note(self._silence, error)
 
@@ -433,7 +428,7 @@ class KafkaMember:
         parts = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
         consumer.incremental_assign(parts)
         consumer.pause(parts)
-        self._lanes |= {p.partition for p in partitions}
+        self.lanes |= {p.partition for p in partitions}
 
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._on_revoke(frozenset(p.partition for p in partitions))
@@ -441,7 +436,7 @@ class KafkaMember:
 
     def _lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         lost = frozenset(p.partition for p in partitions)
-        self._lanes -= lost
+        self.lanes -= lost
         self._gone |= lost
 
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slackwater.cdc.batch import Record
@@ -97,9 +97,6 @@ class PartitionQueues:
     def size(self) -> int:
         """Bytes in all queues, about."""
         return sum(queue.size for queue in self._queues.values())
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter(self._queues)
 
 
 def size_of(records: Iterable[Record]) -> int:

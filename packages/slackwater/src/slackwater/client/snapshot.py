@@ -1,10 +1,4 @@
-"""Reads several views as of one commit of their source, and waits until a commit is visible in them.
-
-:class:`PipelineOutput` hides the differences between the kinds of outputs; this module decides at which
-commit several pipelines are read. Batches of all pipelines of a source end at its barriers, so the newest
-commit at which all of them can be read is a barrier, unless they happen to be at the same commit anyway.
-Either is consistent.
-"""
+"""Reads several views as of one commit of their source, and waits until a commit is visible in them."""
 
 import asyncio
 import threading

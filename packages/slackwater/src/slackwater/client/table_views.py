@@ -1,8 +1,6 @@
 """Reads the views of a pipeline from its tables in PostgreSQL, as of one commit, and switches their readers.
 
-Readers that are switched use PostgreSQL views in a separate schema: one per view of the pipeline, and one
-that shows the ledger's row, all of the same revision. A switch replaces all of them in one transaction and
-stores nothing else, so a process that is killed during a switch has changed nothing.
+Readers that are switched use PostgreSQL views in a separate schema, replaced in one transaction.
 """
 
 from collections.abc import Collection, Iterator, Sequence

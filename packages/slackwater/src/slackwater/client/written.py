@@ -57,12 +57,7 @@ def commit_after(source: str, newest: CommitRecord | None, given: Commit | None,
 
 
 class WrittenTransaction:
-    """Creates the records of one transaction, and collects Kafka's delivery reports.
-
-    Args:
-        previous: The previous commit; None: there is none.
-        now_ms: The time of writing, in milliseconds since the epoch.
-    """
+    """Creates the records of one transaction, and collects Kafka's delivery reports."""
 
     def __init__(self, source: str, commit: Commit, previous: CommitPosition | None, now_ms: int) -> None:
         self._source, self.commit = source, commit
