@@ -4,12 +4,10 @@ import argparse
 import logging
 import random
 import shutil
-import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from typing import Any
 from slackwater.outputs.contract import SinkKind
 from slackwater.protocol import SlackwaterError, SystemClock
 from slackwater_certify import CertifyError
-from slackwater_lab.chaos.result import ChaosResult, keep, newest_tables
+from slackwater_lab.chaos.result import keep, newest_tables
 from slackwater_lab.chaos.run import run_session
 from slackwater_lab.chaos.schedule import (
     Round,
@@ -28,6 +26,7 @@ from slackwater_lab.chaos.schedule import (
     text,
 )
 from slackwater_lab.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
+from slackwater_lab.demo.command import terminate_as_interrupt
 from slackwater_lab.differential.subject import Differential
 from slackwater_lab.errors import RunFailedError, TestingError
 from slackwater_lab.seeds import CaseT, CheckResult, Plan, ResultT, Subject, Tally, explain, run
@@ -122,19 +121,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     simulate = _add(subcommands, "simulate", "random histories of the sidecar", _SIMULATE, _SIMULATE_EXAMPLES)
-    _add_seed_arguments(simulate, Simulator, seeds=1000)
+    _add_seed_arguments(simulate, Simulator, 1000)
     simulate.add_argument("--without", default="", metavar="PARTS", help="what shrinking left out")
     simulate.add_argument("--schedule", type=int, default=0, metavar="N", help="another order of steps")
     simulate.set_defaults(run=_simulate)
     summary = "random views against DuckDB"
     differential = _add(subcommands, "differential", summary, _DIFFERENTIAL, _DIFFERENTIAL_EXAMPLES)
-    _add_seed_arguments(differential, Differential, seeds=300)
+    _add_seed_arguments(differential, Differential, 300)
     differential.set_defaults(run=lambda options: _run_seeds(Differential(), options))
     summary = "random schemas, DDL and settings against real servers"
     strange = _add(subcommands, "strange", summary, _STRANGE, _STRANGE_EXAMPLES)
-    strange.add_argument("--seeds", type=int, default=200, metavar="N", help="how many (default 200)")
-    first = "the first seed (default 0); random: drawn, and printed"
-    strange.add_argument("--from", type=_first_seed, default=0, dest="first", metavar="N", help=first)
+    _add_seeds(strange, 200)
     strange.add_argument(
         "--folder", type=Path, metavar="FOLDER", help="data and logs (default: a temporary one)"
     )
@@ -171,13 +168,17 @@ def _simulate(options: argparse.Namespace) -> int:
     return _run_seeds(Simulator(reduction), options)
 
 
+def _add_seeds(parser: argparse.ArgumentParser, seeds: int) -> None:
+    parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help=f"how many (default {seeds})")
+    first = "the first seed (default 0); random: drawn, and printed"
+    parser.add_argument("--from", type=_first_seed, default=0, dest="first", metavar="N", help=first)
+
+
 def _add_seed_arguments(
     parser: argparse.ArgumentParser, subject: type[Simulator | Differential], seeds: int
 ) -> None:
+    _add_seeds(parser, seeds)
     add = parser.add_argument
-    add("--seeds", type=int, default=seeds, metavar="N", help=f"how many (default {seeds})")
-    first = "the first seed (default 0); random: drawn, and printed"
-    add("--from", type=_first_seed, default=0, dest="first", metavar="N", help=first)
     add("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
     only = "comma separated; without it all may occur: " + ", ".join(subject.features)
     add("--only", type=_words, default=(), metavar="FEATURES", help=only)
@@ -268,7 +269,7 @@ def _run_strange(options: argparse.Namespace) -> int:
     sys.stdout.write(f"seeds: --from {options.first} --seeds {options.seeds}\n")
     verdicts: Counter[Verdict] = Counter()
     logging.disable(logging.CRITICAL)  # what is refused is logged, too
-    with _terminated_as_interrupted(), StrangeRun(place) as run:
+    with terminate_as_interrupt(), StrangeRun(place) as run:
         for seed in range(options.first, options.first + options.seeds):
             found = run.run(seed)
             verdicts[found.verdict] += 1
@@ -327,7 +328,7 @@ def _run_chaos(options: argparse.Namespace) -> int:
     )
     _say(f"seed {seed}; logs: {settings.logs}")
     is_whole = options.short or options.rounds
-    with _terminated_as_interrupted(), System(settings, clock) as system:
+    with terminate_as_interrupt(), System(settings, clock) as system:
         found = run_session(
             system, _rounds(options), _say, float("inf") if is_whole else options.minutes * 60
         )
@@ -335,35 +336,23 @@ def _run_chaos(options: argparse.Namespace) -> int:
         kind = "short" if options.short else f"{options.minutes:g} minutes"
         keep(found, seed=seed, kind=kind, output=options.output, clock=clock)
     sys.stdout.write(found.text + "\n")
-    return _finish_chaos(found, seed, place, is_ours=options.folder is None)
-
-
-def _finish_chaos(found: ChaosResult, seed: int, place: Path, *, is_ours: bool) -> int:
     if not found.is_clean:
         _say(f"violations with seed {seed}; logs and data: {place}")
-        return 1
-    if is_ours:
+    elif options.folder is None:
         shutil.rmtree(place, ignore_errors=True)
-    return 0
+    return 0 if found.is_clean else 1
 
 
 def _rounds(options: argparse.Namespace) -> Iterator[Round]:
-    if options.short:
-        rounds = _short_rounds(options)
+    seed, output = options.seed, options.output
+    if not options.short:
+        rounds = random_schedule(seed, output, has_consumers=options.consumers)
+    elif options.consumers:
+        rounds = iter(consumer_schedule(seed))
     else:
-        rounds = random_schedule(options.seed, options.output, has_consumers=options.consumers)
-    if options.rounds is None:
-        return rounds
-    first, last = options.rounds
+        rounds = iter(short_schedule(seed) if output is SinkKind.KAFKA else output_schedule(seed, output))
+    first, last = options.rounds or (1, None)
     return islice(rounds, first - 1, last)
-
-
-def _short_rounds(options: argparse.Namespace) -> Iterator[Round]:
-    if options.consumers:
-        return iter(consumer_schedule(options.seed))
-    if options.output is SinkKind.KAFKA:
-        return iter(short_schedule(options.seed))
-    return iter(output_schedule(options.seed, options.output))
 
 
 def _range(words: str) -> tuple[int, int]:
@@ -377,16 +366,6 @@ def _range(words: str) -> tuple[int, int]:
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Lets SIGTERM unwind the stack as Ctrl-C does, so that everything is stopped."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -39,18 +39,6 @@ from slackwater_lab.fakes.http import HttpFake
 from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import NOBODY_SAYS, LabBroker, plain_users, scram_users, token_users
 
-_SIGNS_CERTIFICATES = x509.KeyUsage(
-    digital_signature=True,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=True,
-    crl_sign=True,
-    encipher_only=False,
-    decipher_only=False,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
@@ -82,15 +70,8 @@ def certificate(folder: Path, name: str, issuer: Certificate | None, *, host: st
         .add_extension(
             x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False
         )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    signer = issuer.key if issuer else key
-    builder = builder.add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-    )
-    if issuer is None:
-        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
-    signed = builder.sign(signer, hashes.SHA256())
+    signed = builder.sign(issuer.key if issuer else key, hashes.SHA256())
     result = Certificate(folder / f"{name}.pem", folder / f"{name}.key", signed, key)
     result.path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     result.key_path.write_bytes(

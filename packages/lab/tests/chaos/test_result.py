@@ -97,7 +97,7 @@ def test_a_table_survives_the_results_file() -> None:
     table = rows([occurrence("redis killed", 0, 1)], found)
     stored = json.loads(json.dumps(to_details(table, totals(found))))
     assert from_details(stored) == (table, totals(found))
-    assert totals(found).torn == 3
+    assert totals(found)["torn"] == 3
 
 
 def test_runs_of_one_output_and_one_code_are_one_table_and_each_output_has_its_own(tmp_path: Path) -> None:

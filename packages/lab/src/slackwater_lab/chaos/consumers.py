@@ -7,8 +7,6 @@ does as ``docs/examples/exactly_once_postgres.py`` does, with that file's own co
 
 import contextlib
 import json
-import os
-import signal
 import sys
 import uuid
 from collections import Counter, defaultdict
@@ -216,46 +214,35 @@ def store_records(database: psycopg.Connection, group: ConsumerGroup, transactio
         cursor.executemany(_INSERT, rows)
 
 
-class Member:
-    """One process of a group. Outside of one transaction it lacks what exactly once rests on."""
+def run_member(
+    group: ConsumerGroup,
+    database: psycopg.Connection,
+    control: ControlFolder,
+    kafka: KafkaSettings,
+    *,
+    in_one_transaction: bool,
+) -> None:
+    """Is one process of a group, until it fails or dies.
 
-    def __init__(
-        self,
-        group: ConsumerGroup,
-        database: psycopg.Connection,
-        control: ControlFolder,
-        *,
-        in_one_transaction: bool,
-    ) -> None:
-        example = run_path(str(REPOSITORY / "docs" / "examples" / "exactly_once_postgres.py"))
-        self._positions: Any = example["Handler"](database, group.name)
-        self._group, self._database, self._control = group, database, control
-        self._in_one_transaction = in_one_transaction
-
-    def run(self, kafka: KafkaSettings) -> None:
-        """Continues until it fails or dies."""
-        group = self._group
-        with TransactionalConsumer(
-            kafka,
-            group.inputs,
-            group=group.name,
-            share=group.share,
-            positions=self._positions.position if group.is_exactly_once else None,
-            settings=ConsumerSettings(stores_positions=not group.is_exactly_once),
-        ) as consumer:
-            for transaction in consumer:
-                self._process(transaction)
-
-    def _process(self, transaction: Transaction) -> None:
-        one = self._database.transaction() if self._in_one_transaction else contextlib.nullcontext()
-        with one:
-            with self._database.transaction():
-                store_records(self._database, self._group, transaction)
-            if self._control.deadly_step() == APPLIED:
-                self._control.spare()
-                os.kill(os.getpid(), signal.SIGKILL)
-            if self._group.is_exactly_once:
-                self._positions.store(transaction)
+    Outside of one transaction it lacks what exactly once rests on.
+    """
+    example = run_path(str(REPOSITORY / "docs" / "examples" / "exactly_once_postgres.py"))
+    positions: Any = example["Handler"](database, group.name)
+    with TransactionalConsumer(
+        kafka,
+        group.inputs,
+        group=group.name,
+        share=group.share,
+        positions=positions.position if group.is_exactly_once else None,
+        settings=ConsumerSettings(stores_positions=not group.is_exactly_once),
+    ) as consumer:
+        for transaction in consumer:
+            with database.transaction() if in_one_transaction else contextlib.nullcontext():
+                with database.transaction():
+                    store_records(database, group, transaction)
+                control.obey(APPLIED)
+                if group.is_exactly_once:
+                    positions.store(transaction)
 
 
 class Consumers:
@@ -360,8 +347,8 @@ def main(folder: str, group: str, bootstrap: str, url: str, *without: str) -> No
     """Runs a member; does not return."""
     with psycopg.connect(url, autocommit=True, connect_timeout=5) as database:
         control = ControlFolder(Path(folder))
-        member = Member(GROUPS[group], database, control, in_one_transaction=not without)
-        member.run(KafkaSettings(bootstrap, _OPTIONS))
+        kafka = KafkaSettings(bootstrap, _OPTIONS)
+        run_member(GROUPS[group], database, control, kafka, in_one_transaction=not without)
 
 
 if __name__ == "__main__":

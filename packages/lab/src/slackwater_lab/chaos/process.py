@@ -51,6 +51,12 @@ class ControlFolder:
         """Returns the step at which the process will kill itself; empty: none."""
         return self._read(_STEP)
 
+    def obey(self, step: str, kill: Callable[[int, int], None] = os.kill) -> None:
+        """Kills this process if that is its step."""
+        if self.deadly_step() == step:
+            self.spare()
+            kill(os.getpid(), signal.SIGKILL)
+
     def _write(self, name: str, text: str) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         draft = self.path / f".{name}"
@@ -64,18 +70,15 @@ class ControlFolder:
 
 
 class KillProbe:
-    """Kills this process, as the kernel would, at the step that the control folder names."""
+    """Kills this process, as the kernel would, at the step of the sink that the control folder names."""
 
     def __init__(self, control: ControlFolder, kill: Callable[[int, int], None] = os.kill) -> None:
-        self._control = control
-        self._kill = kill
+        self._control, self._kill = control, kill
 
     def __call__(self, step: SinkStep, batch_id: int) -> None:
         """Obeys at a step of the sink; ``batch_id`` does not matter."""
         del batch_id
-        if self._control.deadly_step() == step:
-            self._control.spare()
-            self._kill(os.getpid(), signal.SIGKILL)
+        self._control.obey(step, self._kill)
 
 
 def moved_clock(control: ControlFolder) -> Callable[[Any], datetime]:

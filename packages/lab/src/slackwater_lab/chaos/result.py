@@ -5,7 +5,7 @@ The table: fault x times x changes x lost x repeated x torn. Runs that are kept 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -64,24 +64,14 @@ class FaultRow:
     longest_recovery_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTotals:
-    """The whole run."""
-
-    outputs: int
-    """Documents and deletes that were judged."""
-    changes: int
-    """Change events in the topics, repeats and the snapshot included."""
-    lost: int
-    repeated: int
-    torn: int
-    findings: int
-    """Of every kind."""
+RunTotals = Counter[str]
+"""The whole run: documents and deletes that were judged (``outputs``), ``changes`` in the topics, repeats and
+the snapshot included, what was ``lost``, ``repeated`` and ``torn``, and ``findings`` of every kind."""
 
 
 def totals(certificate: Certificate) -> RunTotals:
     """Sums up what the certifier found."""
-    return RunTotals(
+    return Counter(
         outputs=certificate.outputs,
         changes=certificate.events,
         lost=certificate.lost,
@@ -138,7 +128,8 @@ def markdown(table: Iterable[FaultRow], whole: RunTotals) -> str:
         unknown = ["?" if number is None else str(number) for number in (row.lost, row.repeated)]
         cells = (str(row.times), f"{row.changes:,}", *unknown, str(row.torn))
         lines.append(_line((row.fault, *cells, recovery)))
-    numbers = (sum(row.times for row in listed), whole.changes, whole.lost, whole.repeated, whole.torn)
+    found = [whole[name] for name in ("changes", "lost", "repeated", "torn")]
+    numbers = (sum(row.times for row in listed), *found)
     lines.append(_line(("**the whole run**", *(f"**{number:,}**" for number in numbers), "")))
     return "\n".join(lines)
 
@@ -149,12 +140,12 @@ def _line(cells: Iterable[str]) -> str:
 
 def to_details(table: Iterable[FaultRow], whole: RunTotals) -> dict[str, object]:
     """Makes the details of a result for the results file."""
-    return {"table": [asdict(row) for row in table], "whole": asdict(whole)}
+    return {"table": [asdict(row) for row in table], "whole": dict(whole)}
 
 
 def from_details(details: Mapping[str, Any]) -> tuple[list[FaultRow], RunTotals]:
     """Reads what :func:`to_details` wrote."""
-    return [FaultRow(**row) for row in details["table"]], RunTotals(**details["whole"])
+    return [FaultRow(**row) for row in details["table"]], Counter(details["whole"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,15 +243,15 @@ def newest_tables(folder: Path = RESULTS) -> str:
 def _runs_text(kind: str, runs: Sequence[Result]) -> str:
     """Says what runs of one output were and found, all together."""
     read = [from_details(run.details) for run in runs]
-    whole = _added([of_run for _, of_run in read])
+    whole = sum((of_run for _, of_run in read), RunTotals())
     faults, seconds, transactions = (
         sum(run.details[name] for run in runs) for name in ("faults", "seconds", "transactions")
     )
     seeds = ", ".join(str(run.parameters["seed"]) for run in runs)
     what = (
         f"{kind}: {runs[-1].parameters['kind']}, seed {seeds}, {runs[-1].at[:10]}: {faults} faults in "
-        f"{seconds:,} s, {transactions:,} transactions, {whole.outputs:,} published documents and deletes "
-        f"judged, {whole.findings} findings."
+        f"{seconds:,} s, {transactions:,} transactions, {whole['outputs']:,} published documents and deletes "
+        f"judged, {whole['findings']} findings."
     )
     return f"{what}\n\n{markdown(merged([table for table, _ in read]), whole)}"
 
@@ -285,8 +276,3 @@ def _merged_row(found: Sequence[FaultRow]) -> FaultRow:
         recovery_seconds=round(median(recoveries), 1),
         longest_recovery_seconds=round(max(row.longest_recovery_seconds for row in found), 1),
     )
-
-
-def _added(found: Sequence[RunTotals]) -> RunTotals:
-    names = [each.name for each in fields(RunTotals)]
-    return RunTotals(**{name: sum(getattr(of_run, name) for of_run in found) for name in names})

@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from contextlib import closing
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import psycopg
 from psycopg import errors, sql
@@ -131,12 +131,7 @@ class _Session:
         self._stop = stop
         self._connection: psycopg.Connection[Any] | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
@@ -281,13 +276,7 @@ class Writers:
             raise self._failures[0]
 
     def counts(self) -> WriterCounts:
-        counts = self.counts_by_writer()
-        return WriterCounts(
-            sum(each.committed for each in counts),
-            sum(each.rolled_back for each in counts),
-            sum(each.retried for each in counts),
-            sum(each.changes for each in counts),
-        )
+        return WriterCounts(*map(sum, zip(*map(astuple, self.counts_by_writer()), strict=True)))
 
     def counts_by_writer(self) -> list[WriterCounts]:
         """The counts of each writer: ``committed + rolled_back`` is how far its stream was executed."""
@@ -295,7 +284,7 @@ class Writers:
 
     def _guard(self, number: int, transactions: Iterator[BusinessTransaction]) -> None:
         try:
-            with _Session(self._dsn, self._stop) as session:
+            with closing(_Session(self._dsn, self._stop)) as session:
                 for transaction in transactions:
                     self._execute(number, session, transaction)
                     if self._stop.is_set():

@@ -3,7 +3,6 @@
 None of the machines finds the environment that the tests run in, so what works there works without it.
 """
 
-import http.client
 import os
 import shutil
 import subprocess
@@ -12,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import orjson
 import psutil
 import pyspark
 
@@ -21,6 +19,7 @@ from slackwater.dev.processes import Launch
 from slackwater.dev.server import LOOPBACK, Server
 from slackwater_lab.errors import ProgramEndedError, RunFailedError
 from slackwater_lab.programs import last_words
+from slackwater_lab.servers.storage import ask_json
 from slackwater_lab.watching import wait_until
 
 SECONDS = 900.0
@@ -64,16 +63,7 @@ class _SparkDaemon(Server):
 
     def state(self) -> dict[str, Any]:
         """Returns what it tells of itself; empty while it does not answer. Blocks a second at most."""
-        connection = http.client.HTTPConnection(LOOPBACK, self._port("web"), timeout=1.0)
-        try:
-            connection.request("GET", "/json/")
-            found: dict[str, Any] = orjson.loads(connection.getresponse().read())
-        except (OSError, http.client.HTTPException, ValueError):
-            return {}
-        else:
-            return found
-        finally:
-            connection.close()
+        return ask_json(self._port("web"), "/json/")
 
 
 class SparkMaster(_SparkDaemon):

@@ -13,7 +13,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+from urllib.request import urlopen
 
 import pyspark
 
@@ -196,15 +197,8 @@ class NameNode(_HadoopServer):
 
     def count_data_nodes(self) -> int:
         """Returns how many report to it; 0 while it does not answer. Blocks a second at most."""
-        connection = http.client.HTTPConnection(LOOPBACK, self._port("web"), timeout=1.0)
-        try:
-            connection.request("GET", f"/jmx?get={_LIVE_NODES}")
-            (bean,) = json.loads(connection.getresponse().read())["beans"]
-            return int(bean["NumLiveDataNodes"])
-        except (OSError, http.client.HTTPException, ValueError, KeyError):
-            return 0
-        finally:
-            connection.close()
+        found = ask_json(self._port("web"), f"/jmx?get={_LIVE_NODES}")
+        return sum(int(bean["NumLiveDataNodes"]) for bean in found.get("beans", ()))
 
 
 class DataNode(_HadoopServer):
@@ -231,6 +225,16 @@ class DataNode(_HadoopServer):
 
     def _is_ready(self) -> bool:
         return super()._is_ready() and self._name_node.count_data_nodes() > 0
+
+
+def ask_json(port: int, path: str) -> dict[str, Any]:
+    """Returns the document that a server of this machine has there; empty without an answer in a second."""
+    try:
+        with urlopen(f"http://{LOOPBACK}:{port}{path}", timeout=1.0) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
 
 
 def _pyspark_jars() -> list[str]:
