@@ -11,14 +11,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.kafka.reader import TopicReader, list_offsets
 from slackwater.kafka.retry import KafkaRetry, create_topics, reason_of
-from slackwater.protocol import SystemClock
 from slackwater.protocol.keys import cut_log_topic
 from slackwater_lab.debezium.recording import RecordedRecord, Recording, Spot
 from slackwater_lab.debezium.records import RUN_HEADER
 from slackwater_lab.errors import RunFailedError
 
 _log = logging.getLogger(__name__)
-_AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - has no other name
 _ASK_SECONDS = 10.0
 _MAKE_SECONDS = 60.0
 _NOT_YET = (
@@ -30,8 +28,6 @@ _NOT_YET = (
 _SILENCE_SECONDS = 20.0
 """Nothing for this long means that nothing will come."""
 _LOOK_AGAIN_SECONDS = 0.2
-_DISCOVER_SECONDS = 0.5
-"""Between two looks for new topics and partitions."""
 
 
 def make_topics(bootstrap: str, names: Sequence[str], partitions: int, **config: str) -> None:
@@ -113,43 +109,47 @@ def _known_places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartit
 
 
 class TopicRecorder:
-    """Follows every topic named ``<source>.…`` but the cut log, also topics and partitions that come later.
+    """Reads every topic named ``<source>.…`` but the cut log, also topics and partitions that come later.
 
     Used by one thread; close it.
     """
 
     def __init__(self, bootstrap: str, source: str) -> None:
         self._source = source
-        self._clock = SystemClock()
-        self._look_at = 0.0
         self._topics: dict[Spot, list[RecordedRecord]] = {}
         self._ends: dict[Spot, int] = {}
-        self._consumer = open_consumer(bootstrap, enable_partition_eof=True)
+        self._reader = TopicReader({"bootstrap.servers": bootstrap}, _SILENCE_SECONDS)
 
     def __enter__(self) -> "TopicRecorder":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+        self._reader.close()
 
     @property
     def record_count(self) -> int:
         return sum(map(len, self._topics.values()))
 
     def read(self, seconds: float = 0.5) -> int:
-        """Takes what has come within this many seconds; returns the number of records."""
-        if self._clock.monotonic() >= self._look_at:
-            self._discover()
+        """Takes what has come, after this many seconds if nothing has; returns the number of records."""
         before = self.record_count
-        for message in self._consumer.consume(10_000, seconds) if self._topics else ():
-            self._take(message)
+        self.read_to_end()
+        if self.record_count == before:
+            threading.Event().wait(seconds)
+            self.read_to_end()
         return self.record_count - before
 
     def read_to_end(self) -> Recording:
-        self._discover()
-        wanted = {spot: self._end(spot) for spot in self._topics}
-        while any(self._ends[spot] < end for spot, end in wanted.items()):
-            self.read()
+        """Takes everything that is readable now."""
+        reader, spans = self._reader, dict[Spot, tuple[int, int]]()
+        for topic, count in reader.topics().items():
+            if topic.startswith(f"{self._source}.") and topic != cut_log_topic(self._source):
+                for spot in ((topic, number) for number in range(count)):
+                    low, end = reader.bounds(spot)
+                    spans[spot] = max(low, self._ends.get(spot, 0)), end
+        for message in reader.read(spans):
+            self._take(message)
+        self._ends |= {spot: end for spot, (_, end) in spans.items()}
         return self.recording
 
     @property
@@ -157,44 +157,14 @@ class TopicRecorder:
         """The records read so far; it keeps growing."""
         return Recording(self._source, self._topics, self._ends)
 
-    def _discover(self) -> None:
-        self._look_at = self._clock.monotonic() + _DISCOVER_SECONDS
-        prefix, cuts = f"{self._source}.", cut_log_topic(self._source)
-        metadata = self._consumer.list_topics(timeout=_ASK_SECONDS)
-        found = [
-            (name, number)
-            for name, topic in metadata.topics.items()
-            if name.startswith(prefix) and name != cuts and topic.error is None
-            for number in range(len(topic.partitions))
-        ]
-        new = [spot for spot in found if spot not in self._topics]
-        if new:
-            self._consumer.incremental_assign([TopicPartition(*spot, OFFSET_BEGINNING) for spot in new])
-            for spot in new:
-                self._topics[spot] = []
-                self._ends[spot] = 0
-
     def _take(self, message: Message) -> None:
-        spot, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
-        error = message.error()
-        if error is not None:
-            if error.code() == _AT_END:
-                self._ends[spot] = max(self._ends[spot], offset)
-            return
-        headers = dict(message.headers() or [])
-        run = headers.get(RUN_HEADER, b"")
+        run = dict(message.headers() or []).get(RUN_HEADER, b"")
         value, key = message.value(), message.key()
-        self._topics[spot].append(
-            RecordedRecord(
-                offset,
-                message.timestamp()[1],
-                run.decode() if isinstance(run, bytes) else "",
-                None if key is None else bytes(key),
-                None if value is None else bytes(value),
-            )
+        record = RecordedRecord(
+            message.offset() or 0,
+            message.timestamp()[1],
+            run.decode() if isinstance(run, bytes) else "",
+            None if key is None else bytes(key),
+            None if value is None else bytes(value),
         )
-        self._ends[spot] = offset + 1
-
-    def _end(self, spot: Spot) -> int:
-        bounds = self._consumer.get_watermark_offsets(TopicPartition(*spot), _ASK_SECONDS)
-        return bounds[1] if bounds is not None else 0
+        self._topics.setdefault((message.topic() or "", message.partition() or 0), []).append(record)
