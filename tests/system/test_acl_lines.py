@@ -85,6 +85,7 @@ from slackwater_lab.programs import Program, slackwater_command, stated_connecto
 from slackwater_lab.publishing import SOURCE, published_revisions, publishing_pipeline
 from slackwater_lab.secured_servers import SecuredServers
 from slackwater_lab.trials import Trial, World, check_output, superfluous
+from slackwater_lab.watching import wait_until
 from slackwater_lab.workloads.orders import OrdersWorkload
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
@@ -185,10 +186,10 @@ def sidecar(world: World, *tables: str) -> Trial:
 
     def work() -> None:
         with world.program("sidecar", "--source", source.name, **settings) as program:
-            world.run_until(program, lambda: has_cut(world, source.name))
+            run_until(world, program, lambda: has_cut(world, source.name))
             source.commit(1, 2)
-            world.run_until(program, lambda: source.logged()[-1].lsn == source.newest_lsn)
-            world.run_until(program, has_heartbeat)
+            run_until(world, program, lambda: source.logged()[-1].lsn == source.newest_lsn)
+            run_until(world, program, has_heartbeat)
 
     return Trial(sidecar_rights(topics, tables or None), work)
 
@@ -390,7 +391,7 @@ def pipeline(world: World) -> Trial:
     def work() -> None:
         run = ("run", str(folder), "--checkpoint", str(world.folder / f"checkpoint-{world.name}"))
         with world.program(*run) as program, open_leases(world.plain) as log:
-            world.run_until(program, is_visible)
+            run_until(world, program, is_visible)
             log.remove([lease_on(world, log, seen)])
             check_output(program.output())
 
@@ -475,7 +476,19 @@ def look_after(world: World, source: str) -> None:
     program = Program(source, lambda: command, world.folder)
     program.start(folder=world.folder)
     world.running.callback(program.stop)
-    world.run_until(program, lambda: has_cut(world, source))
+    run_until(world, program, lambda: has_cut(world, source))
+
+
+def run_until(world: World, program: Program, is_done: Callable[[], bool]) -> None:
+    """Waits until a program has done its work; refused is what complains, or takes too long."""
+
+    def check() -> None:
+        check_output(program.output())
+        program.check()
+
+    if not wait_until(is_done, world.patience, check=check):
+        raise WorkRefusedError(program.last_words())
+    check_output(program.output())
 
 
 def record_run(world: World, name: str) -> None:

@@ -14,7 +14,6 @@ from slackwater.protocol.rights import Right
 from slackwater_lab.errors import ProgramEndedError, WorkRefusedError
 from slackwater_lab.programs import Program, slackwater_command
 from slackwater_lab.secured_servers import SecuredServers
-from slackwater_lab.watching import wait_until
 
 _log = logging.getLogger(__name__)
 
@@ -80,22 +79,6 @@ class World:
             yield made
         finally:
             made.stop()
-
-    def run_until(self, program: Program, is_done: Callable[[], bool]) -> None:
-        """Waits until a program has done its work.
-
-        Raises:
-            WorkRefusedError: It complains, or takes too long.
-            ProgramEndedError: It ends before.
-        """
-
-        def check() -> None:
-            check_output(program.output())
-            program.check()
-
-        if not wait_until(is_done, self.patience, check=check):
-            raise WorkRefusedError(program.last_words())
-        check_output(program.output())
 
 
 def check_output(output: str) -> None:

@@ -10,7 +10,7 @@ import signal
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from multiprocessing.process import BaseProcess
@@ -88,45 +88,39 @@ class World:
             if way is not None:
                 self.settings.inbox.create(connection)
 
-    def write(self, items: range, *, repeats: bool = True) -> None:
+    def write(self, items: range) -> None:
         """Writes a message for each item; every third one twice at once, and once more at the end."""
-        again = [item for item in items if item % 3 == 0] if repeats else []
+        again = [item for item in items if item % 3 == 0]
         order = sorted([*items, *again]) + again
-        producer = Producer(
-            {"bootstrap.servers": self.settings.bootstrap, "linger.ms": 1, "enable.idempotence": True}
-        )
-        places: dict[int, str] = {}
-
-        def note(n: int) -> Callable[[Any, Any], None]:
-            def delivered(error: Any, message: Any) -> None:
-                if error is None:
-                    places[n] = f"{message.partition()}/{message.offset()}"
-
-            return delivered
-
-        for n, item in enumerate(order):
-            key = str(item).encode()
-            producer.produce(self.settings.topic, b"", key, partition=item % PARTITIONS, on_delivery=note(n))
-        producer.flush(_SECONDS)
+        places = self._produce(order)
         if len(places) != len(order):
             raise RunFailedError(self.settings.topic, "did not take all messages")
         self._written += [str(item) for item in order]
-        self._places += places.values()
+        self._places += places
 
     def append(self, items: range, rate: float | None = None) -> None:
         """Writes a message for each item once: this many per second at intended times; None: all at once."""
-        linger = 0 if rate else 5
-        producer = Producer(
-            {"bootstrap.servers": self.settings.bootstrap, "linger.ms": linger, "enable.idempotence": True}
-        )
+        self._produce(items, rate)
+
+    def _produce(self, items: Sequence[int], rate: float | None = None) -> list[str]:
+        """Returns the places of the messages that Kafka has taken."""
+        settings = {"bootstrap.servers": self.settings.bootstrap, "enable.idempotence": True}
+        producer = Producer({**settings, "linger.ms": 0 if rate else 5})
+        places: list[str] = []
+
+        def note(error: Any, message: Any) -> None:
+            places.extend([] if error else [f"{message.partition()}/{message.offset()}"])
+
         clock, pause = SystemClock(), threading.Event()
         start = clock.monotonic()
         for place, item in enumerate(items):
             if rate is not None:
                 pause.wait(max(0.0, start + place / rate - clock.monotonic()))
-            producer.produce(self.settings.topic, b"", str(item).encode(), partition=item % PARTITIONS)
+            key = str(item).encode()
+            producer.produce(self.settings.topic, b"", key, partition=item % PARTITIONS, on_delivery=note)
             producer.poll(0)
         producer.flush(_SECONDS)
+        return places
 
     def start(
         self, step: str | None = None, times: int = 1, number: signal.Signals = signal.SIGKILL, **changed: Any
