@@ -32,6 +32,38 @@ from slackwater_lab.fakes.certified import (
 pytestmark = pytest.mark.integration
 
 
+def write_output(topics: Topics, output: RightOutput) -> None:
+    """Writes outputs to their partitions, and commit records; partitions must be empty before."""
+    producer = topics.producer
+    for each in output.outputs:
+        value = None if each.document is None else json.dumps(each.document)
+        headers: dict[str, str | bytes | None] = {"lsn": str(each.lsn)}
+        producer.produce(
+            topics.output,
+            value,
+            json.dumps(each.key),
+            each.place[0],
+            timestamp=each.visible_ms,
+            headers=headers,
+        )
+    for commit in output.commits:
+        ranges = {str(each.partition): [each.count, each.first, each.last] for each in commit.ranges}
+        content = {
+            "v": 1,
+            "pipeline": "orders",
+            "source": topics.prefix,
+            "timeline": commit.timeline,
+            "commit_lsn": commit.lsn,
+            "previous_lsn": commit.previous_lsn,
+            "xid": None,
+            "commit_ts": commit.commit_ts_ms,
+            "offsets": {topics.output: ranges},
+            "skipped": commit.skipped,
+        }
+        producer.produce(f"{topics.output}.commits", json.dumps(content), timestamp=commit.visible_ms)
+    producer.flush(30)
+
+
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     server = PostgresServer(tmp_path_factory.mktemp("postgres"))
@@ -67,7 +99,7 @@ def source(prefix: str) -> SourceLog:
 def test_a_right_topic_is_clean_with_claims_and_without(topics: Topics) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
-    topics.write_output(RightOutput.publish(log, per_batch=4, partitions=PARTITIONS))
+    write_output(topics, RightOutput.publish(log, per_batch=4, partitions=PARTITIONS))
     connections = Connections(bootstrap=topics.bootstrap)
     for specification in (topics.plain, topics.claiming):
         certificate = certify(specification, connections, mode=Mode.BOTH)
@@ -92,7 +124,7 @@ def test_what_operators_have_skipped_is_read_from_the_cut_log(topics: Topics) ->
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
     admin.create_topics([NewTopic(cuts, 1, 1)])[cuts].result(300)
     topics.write_source([SourceRecord(cuts, b"", json.dumps(cut).encode()), *log.records[number + 1 :]])
-    topics.write_output(RightOutput.publish(log, partitions=PARTITIONS))
+    write_output(topics, RightOutput.publish(log, partitions=PARTITIONS))
     certificate = certify(topics.claiming, Connections(bootstrap=topics.bootstrap))
     assert certificate.examples == {}
     assert "1 transactions were skipped by an operator" in certificate.notes
@@ -105,7 +137,7 @@ def test_torn_and_unreadable_records_of_a_topic_are_found(topics: Topics) -> Non
     assert document is not None
     output.change(5, document={**document, "lines": document["lines"][1:]})
     topics.write_source(log.records)
-    topics.write_output(output)
+    write_output(topics, output)
     producer = Producer({"bootstrap.servers": topics.bootstrap, "enable.idempotence": True})
     producer.produce(topics.output, b"\xff not JSON", b'{"id": 7}', 1)
     producer.produce(topics.output, b"[1]", b'{"id": 7}', 1)
@@ -126,7 +158,7 @@ def test_a_topic_that_is_watched_has_arrival_times(topics: Topics) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
     output = RightOutput.publish(log, partitions=PARTITIONS)
-    topics.write_output(output)
+    write_output(topics, output)
     connections, seen = Connections(bootstrap=topics.bootstrap), iter(range(10**9))
     moments: list[int] = []
 
@@ -298,7 +330,7 @@ def test_a_table_with_a_ledger_is_judged_at_the_commit_that_the_ledger_names(
 def test_the_final_state_is_compared_with_the_database(topics: Topics, postgres: PostgresServer) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
-    topics.write_output(RightOutput.publish(log, partitions=PARTITIONS))
+    write_output(topics, RightOutput.publish(log, partitions=PARTITIONS))
     final = log.states[-1].values()
     with psycopg.connect(postgres.dsn()) as connection, connection.cursor() as cursor:
         cursor.execute("TRUNCATE shop.orders, shop.lines")

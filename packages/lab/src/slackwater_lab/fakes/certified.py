@@ -236,7 +236,7 @@ class Topics:
 
     def __init__(self, bootstrap: str, name: str, folder: Path) -> None:
         self.bootstrap = bootstrap
-        self._producer = Producer(
+        self.producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "partitioner": "murmur2_random",
@@ -254,40 +254,9 @@ class Topics:
 
     def write_source(self, records: Iterable[SourceRecord]) -> None:
         """Writes records as a connector does: the partition follows from the key."""
-        producer = self._producer
+        producer = self.producer
         for record in records:
             producer.produce(record.topic, record.value, record.key)
-        producer.flush(30)
-
-    def write_output(self, output: RightOutput) -> None:
-        """Writes outputs to their partitions, and commit records; partitions must be empty before."""
-        producer = self._producer
-        for each in output.outputs:
-            value = None if each.document is None else json.dumps(each.document)
-            headers: dict[str, str | bytes | None] = {"lsn": str(each.lsn)}
-            producer.produce(
-                self.output,
-                value,
-                json.dumps(each.key),
-                each.place[0],
-                timestamp=each.visible_ms,
-                headers=headers,
-            )
-        for commit in output.commits:
-            ranges = {str(each.partition): [each.count, each.first, each.last] for each in commit.ranges}
-            content = {
-                "v": 1,
-                "pipeline": "orders",
-                "source": self.prefix,
-                "timeline": commit.timeline,
-                "commit_lsn": commit.lsn,
-                "previous_lsn": commit.previous_lsn,
-                "xid": None,
-                "commit_ts": commit.commit_ts_ms,
-                "offsets": {self.output: ranges},
-                "skipped": commit.skipped,
-            }
-            producer.produce(f"{self.output}.commits", json.dumps(content), timestamp=commit.visible_ms)
         producer.flush(30)
 
     def _create(self) -> None:
