@@ -16,7 +16,9 @@ AT_END = KafkaError(KafkaError._PARTITION_EOF)  # noqa: SLF001 - has no other na
 
 @pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT"])
 def test_following_survives_transient_errors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = FlakyConsumer({("t", 0): VALUES}, [0, *[getattr(KafkaError, name)] * 3])
+    consumer = FlakyConsumer({("t", 0): VALUES}, [getattr(KafkaError, name)] * 3)
+    asked = FlakyConsumer({("t", 0): VALUES}, [getattr(KafkaError, name)])
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: asked)
     monkeypatch.setattr("slackwater_lab.topics.Consumer", lambda *_, **__: consumer)
     stop, found = threading.Event(), list[bytes | None]()
     for messages in follow("nowhere:1", ["t"], stop, batch=1, wait_seconds=0):

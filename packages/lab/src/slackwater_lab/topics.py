@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -17,7 +18,6 @@ from slackwater_lab.debezium.records import RUN_HEADER
 from slackwater_lab.errors import RunFailedError
 
 _log = logging.getLogger(__name__)
-_ASK_SECONDS = 10.0
 _MAKE_SECONDS = 60.0
 _NOT_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -27,7 +27,6 @@ _NOT_YET = (
 """A broker that has made a topic may not know it yet."""
 _SILENCE_SECONDS = 20.0
 """Nothing for this long means that nothing will come."""
-_LOOK_AGAIN_SECONDS = 0.2
 
 
 def make_topics(bootstrap: str, names: Sequence[str], partitions: int, **config: str) -> None:
@@ -84,28 +83,14 @@ def follow(
     bootstrap: str, topics: Sequence[str], stop: threading.Event, *, batch: int, wait_seconds: float
 ) -> Iterator[list[Message]]:
     """Yields what each poll returns, from the beginning until stopped. Waits for topics and brokers."""
-    consumer = open_consumer(bootstrap)
-    try:
-        while not stop.is_set() and not (places := _known_places(consumer, topics)):
-            stop.wait(_LOOK_AGAIN_SECONDS)
-        if not stop.is_set():
-            consumer.assign(places)
+    with TopicReader({"bootstrap.servers": bootstrap}, _MAKE_SECONDS, expected=topics) as reader:
+        places = [place for topic in topics for place in reader.places(topic)]
+    with closing(open_consumer(bootstrap)) as consumer:
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
         while not stop.is_set():
             messages = consumer.consume(batch, wait_seconds)
             if found := [message for message in messages if message.error() is None]:
                 yield found  # librdkafka repeats by itself what failed
-    finally:
-        consumer.close()
-
-
-def _known_places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
-    try:
-        known = consumer.list_topics(timeout=_ASK_SECONDS).topics
-    except KafkaException:
-        return []
-    if any(topic not in known for topic in topics):
-        return []
-    return [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in sorted(known[t].partitions)]
 
 
 class TopicRecorder:

@@ -2,17 +2,19 @@
 
 import json
 import ssl
-import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
+
+from slackwater_lab.watching import Background
 
 
-class HttpFake(ABC):
+class HttpFake(Background):
     """Listens on a free port of this machine while the block lasts, or from start to stop."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__("http-fake")
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         if tls is not None:
@@ -22,26 +24,19 @@ class HttpFake(ABC):
             )
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.server_address[1]}"
         """Where it listens."""
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @abstractmethod
     def answer(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, object]:
         """Returns the HTTP status for a request, and the document, which is sent as JSON."""
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
+        """Answers no more."""
         self._server.shutdown()
-        self._thread.join()
+        super().stop()
         self._server.server_close()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def _work(self) -> None:
+        self._server.serve_forever(0.05)
 
 
 def _handler(server: HttpFake) -> type[BaseHTTPRequestHandler]:
