@@ -1,4 +1,4 @@
-"""Brings values into the form in which they are compared: what was meant, whatever it was written as.
+"""Converts values to the form in which they are compared, however they were written.
 
 The type of a view's column decides. A document becomes a tuple of plain values, nested for structs and lists:
 
@@ -27,7 +27,7 @@ from typing import Any
 from duckdb.sqltypes import DuckDBPyType
 
 Canonical = Any
-"""None, int, float, Decimal, str, or a tuple of such."""
+"""None, int, float, Decimal, str, or a tuple of these."""
 Document = tuple[Canonical, ...]
 """The values of a view's columns."""
 DocumentKey = tuple[Canonical, ...]
@@ -43,7 +43,7 @@ _NOISE = Decimal("1e-9")
 _DAY_MICROSECONDS = 86_400_000_000
 
 _LATEST_DAY, _LATEST = 2**31 - 1, 2**63 - 1
-"""What DuckDB has for infinity, and negated for -infinity: a date's days, a timestamp's microseconds."""
+"""DuckDB's infinity, in days for dates and in microseconds for timestamps; -infinity is its negative."""
 _INFINITE_DAYS = {
     "infinity": _LATEST_DAY,
     "-infinity": -_LATEST_DAY,
@@ -52,8 +52,8 @@ _INFINITE_DAYS = {
     -622_191_234: _LATEST_DAY,
     -625_821_272: -_LATEST_DAY,
 }
-"""Texts, and the days that Debezium writes in changes, then those in snapshots: PostgreSQL has no finite date
-as early as these."""
+"""The texts, then the days that Debezium writes in changes, then those in snapshots. PostgreSQL has no finite
+dates as early as these."""
 _INFINITE_TIMES = {
     "infinity": _LATEST,
     "-infinity": -_LATEST,
@@ -62,29 +62,29 @@ _INFINITE_TIMES = {
     9_223_372_036_825_200_000: _LATEST,
     -9_223_372_036_832_400_000: -_LATEST,
 }
-"""Texts, and what Debezium writes in microseconds, then in milliseconds."""
+"""The texts, then the values that Debezium writes in microseconds, then those in milliseconds."""
 
 
 class UnreadableValueError(ValueError):
-    """Raised for a value that no reading of the column's type fits."""
+    """Raised for a value that cannot be read as the type of its column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Says how values of a type are read, and where their numbers are."""
+    """How values of a type are read, and where they contain numbers."""
 
     read: Read
     """Reads a value that is not null."""
     scale: int | None = None
-    """Powers of ten by which a number's canonical value is scaled; None: it is no number."""
+    """The power of ten by which canonical numbers are scaled; None: the type is not a number."""
     is_integer: bool = False
     children: tuple[tuple[str, "Shape"], ...] = ()
-    """Members of a struct; the element of a list, named ``*``."""
+    """The members of a struct, or the element of a list, which is named ``*``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Describes a column of the output."""
+    """A column of the output."""
 
     name: str
     type: DuckDBPyType
@@ -102,7 +102,7 @@ class DocumentReader:
         self._key_positions = [self.columns.index(column) for column in self.key]
 
     def document(self, value: Mapping[str, Any]) -> Document:
-        """Returns the canonical document. Columns that the view does not have are left out.
+        """Returns the canonical document, without columns that the view does not have.
 
         Raises:
             UnreadableValueError: a value does not fit its column, or a column of the key is missing.
@@ -119,10 +119,10 @@ class DocumentReader:
         return tuple([document[position] for position in self._key_positions])
 
     def read_key(self, value: object) -> DocumentKey:
-        """Reads the key of a record: an object with its columns, an array of them, or the only one itself.
+        """Reads the key of a record: an object or an array of its columns, or the value of the only one.
 
         Raises:
-            UnreadableValueError: nothing of that.
+            UnreadableValueError: it is none of these.
         """
         if isinstance(value, Mapping):
             if not all(column.name in value for column in self.key):
@@ -137,7 +137,7 @@ class DocumentReader:
     def numbers(self, document: Document) -> dict[str, Decimal]:
         """Returns the numbers in a document by their path.
 
-        Those of a list's elements are added up; integers in lists are left out, since most are identifiers.
+        Numbers in a list are added up; integers in lists are left out, because most of them are identifiers.
         """
         sums: dict[str, Decimal] = {}
         for column, value in zip(self.columns, document, strict=True):
@@ -154,7 +154,7 @@ def distance(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> Decima
 
 
 def digest(document: Document) -> bytes:
-    """Sixteen bytes that stand for a canonical document."""
+    """Returns sixteen bytes that represent a canonical document."""
     return blake2b(repr(document).encode(), digest_size=16).digest()
 
 
@@ -174,12 +174,12 @@ def shape_of(column_type: DuckDBPyType, *, is_unordered: bool = False) -> Shape:
 
 
 def kind_of(column_type: DuckDBPyType) -> str:
-    """Returns the name of a type without its parameters, in small letters."""
+    """Returns the name of a type in lower case, without its parameters."""
     return "json" if str(column_type) == "JSON" else column_type.id.strip('"').lower()
 
 
 def children_of(column_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    """Element of a list, members of a struct, key and value of a map."""
+    """Returns the element of a list, the members of a struct, or the key and value of a map."""
     return [(name, child) for name, child in column_type.children if isinstance(child, DuckDBPyType)]
 
 
@@ -239,7 +239,7 @@ def _decimal_reader(scale: int) -> Read:
                 try:
                     return int(whole + fraction.ljust(scale, "0"))
                 except ValueError:
-                    pass  # not written plainly: the general way decides
+                    pass  # an unusual notation, which the general method below reads
         number = _number(value).scaleb(scale)
         rounded = number.to_integral_value()
         return int(rounded) if abs(number - rounded) <= _NOISE * max(Decimal(1), abs(number)) else number
@@ -307,7 +307,7 @@ def _read_timestamp(value: Any) -> Canonical:
 
 
 def _microseconds(value: int) -> int:
-    """Guesses the unit of a number: seconds reach to the year 5138, milliseconds as far, and so on."""
+    """Infers the unit of a number from its size, which is right for times up to the year 5138."""
     size = abs(value)
     if size < 10**11:
         return value * 1_000_000

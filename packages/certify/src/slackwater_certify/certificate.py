@@ -1,4 +1,4 @@
-"""Holds the result of judging an output, counts, examples and delays, and writes it as text or JSON."""
+"""The result of judging an output: counts, examples and delays, which can be written as text or JSON."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ MAX_EXAMPLES = 3
 
 
 class Mode(StrEnum):
-    """Way of judging an output."""
+    """How an output is judged."""
 
     ORACLE = "oracle"
     """Against the committed states, recomputed from the change topics."""
@@ -20,7 +20,7 @@ class Mode(StrEnum):
 
 
 class Kind(StrEnum):
-    """Ways in which an output can be wrong, named like the fields of a certificate that count them."""
+    """What can be wrong with an output; each is named after the field of a certificate that counts it."""
 
     TORN = "torn"
     WRONG_LSN = "wrong LSN"
@@ -56,7 +56,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Percentiles in milliseconds: the smallest value that this many percent do not exceed."""
+    """Percentiles in milliseconds: each is the smallest value that this percentage does not exceed."""
 
     count: int
     p50: int
@@ -66,7 +66,7 @@ class Delays:
 
     @classmethod
     def from_values(cls, values: Iterable[int]) -> "Delays | None":
-        """Works out the percentiles; None when there are no values."""
+        """Computes the percentiles; returns None if there are no values."""
         ordered = sorted(values)
         if not ordered:
             return None
@@ -76,7 +76,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class TimeBucket:
-    """Holds one slice of the chart."""
+    """One time slice of the chart."""
 
     start_ms: int
     outputs: int
@@ -87,69 +87,69 @@ class TimeBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Result of judging an output: what was seen and what was wrong with it."""
+    """The result of judging an output: what was seen, and what was wrong with it."""
 
     output: str
     mode: Mode
     clock: str
-    """Where times of visibility come from."""
+    """Where the times of visibility come from."""
     outputs: int
-    """Documents and deletes that were judged; from tables, changes from one snapshot to the next."""
+    """Documents and deletes that were judged; for a table, the changes from one snapshot to the next."""
     deletes: int
     """Deletes among the outputs."""
     documents: int
-    """In the final state of the output."""
+    """Documents in the final state of the output."""
     commits: int
     """Commit records."""
     snapshots: int
-    """States of the output as a whole, of tables."""
+    """States of the whole output, if it is a table."""
     transactions: int
     """Committed transactions with changes to the declared tables."""
     events: int
-    """Change events read, repeats and snapshot rows included."""
+    """Change events read, including repeats and snapshot rows."""
     torn: int
-    """Match no committed state of their document, or cannot be read."""
+    """Outputs that match no committed state of their document, or cannot be read."""
     wrong_lsn: int
-    """Match a committed state, but not that of the commit they claim."""
+    """Outputs that match a committed state, but not that of the commit they claim."""
     largest_error: float
-    """Largest difference of a number from the nearest committed state, or of an invariant's error."""
+    """The largest difference between a number and the nearest committed state, or invariant error."""
     longest_wrong_seconds: float
-    """Longest time that one document showed a wrong value."""
+    """The longest time for which a document showed a wrong value."""
     order_violations: int
-    """Documents, LSNs or commit records that go back."""
+    """Documents, LSNs or commit records that went backwards."""
     lost: int
     """Changes that should have been published and were not."""
     repeated: int
-    """Published more often than they changed."""
+    """Documents that were published more often than they changed."""
     uncovered: int
-    """Records that their commit record does not cover."""
+    """Records that are not covered by the commit record of their LSN."""
     inconsistent_states: int
-    """Snapshots that are at no single commit."""
+    """Snapshots that do not match any single commit."""
     final_differences: int
-    """Documents whose last value is not that of the database (without one: of the topics)."""
+    """Documents whose last value differs from the database or, without one, from the topics."""
     history_differences: int
-    """Documents for which topics and database disagree: then the measure itself is in doubt."""
+    """Documents on which topics and database disagree, which puts the measurement itself in doubt."""
     invariant_violations: int
     delay_ms: Delays | None
-    """From the commit in the database to visibility."""
+    """The time from the commit in the database to visibility."""
     timeline: Sequence[TimeBucket]
     examples: Mapping[str, Sequence[str]]
-    """A few of each kind of finding."""
+    """A few examples of each kind of finding."""
     notes: Sequence[str] = ()
-    """Remarks that the reader should know."""
+    """Remarks for the reader."""
 
     @property
     def is_clean(self) -> bool:
-        """Says if nothing was found and something was judged."""
+        """Returns whether something was judged and nothing was found."""
         return self.findings == 0 and self.outputs > 0
 
     @property
     def findings(self) -> int:
-        """Adds up everything that was found."""
+        """Returns the total number of findings."""
         return sum(getattr(self, kind.counter) for kind in Kind)
 
     def to_json(self) -> str:
-        """Writes the certificate and its verdict as JSON."""
+        """Returns the certificate and its verdict as JSON."""
         return json.dumps(asdict(self) | {"is_clean": self.is_clean}, indent=2)
 
 
@@ -196,7 +196,7 @@ def _counts(certificate: Certificate) -> Iterator[tuple[str, str]]:
     if certificate.mode is not Mode.INVARIANT:
         share = 100 * certificate.torn / certificate.outputs if certificate.outputs else 0
         yield "torn", f"{certificate.torn:,} match no committed state ({share:.1f} %)"
-        yield "wrong LSN", f"{certificate.wrong_lsn:,} match another commit than they claim"
+        yield "wrong LSN", f"{certificate.wrong_lsn:,} match a different commit than the one they claim"
         yield "largest error", f"{certificate.largest_error:,.10g}"
         yield "longest wrong", f"{certificate.longest_wrong_seconds:,.1f} s"
         yield "order violations", f"{certificate.order_violations:,}"
@@ -207,7 +207,7 @@ def _counts(certificate: Certificate) -> Iterator[tuple[str, str]]:
     elif certificate.torn:
         yield "unreadable", f"{certificate.torn:,}"
     if certificate.snapshots:
-        yield "whole snapshots", f"{certificate.inconsistent_states:,} are at no single commit"
+        yield "whole snapshots", f"{certificate.inconsistent_states:,} do not match any single commit"
     if certificate.mode is not Mode.ORACLE:
         yield "invariants", f"{certificate.invariant_violations:,} violations"
         if certificate.mode is Mode.INVARIANT:
@@ -236,7 +236,7 @@ def _chart(certificate: Certificate) -> Iterator[str]:
         return
     width_ms = timeline[1].start_ms - timeline[0].start_ms
     yield ""
-    yield f"over {len(timeline) * width_ms / 1000:,.1f} s, {width_ms:,} ms a column, largest at the right"
+    yield f"over {len(timeline) * width_ms / 1000:,.1f} s, {width_ms:,} ms per column, maximum on the right"
     series: list[tuple[str, Sequence[int], str]] = [
         ("outputs", [bucket.outputs for bucket in timeline], ""),
         ("wrong", [bucket.wrong for bucket in timeline], ""),

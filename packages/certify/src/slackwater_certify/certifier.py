@@ -1,4 +1,4 @@
-"""Judges an output: reads the committed states and the output, and gives the verdict."""
+"""Judges an output: reads it and the committed states, and compares them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -23,7 +23,7 @@ from slackwater_certify.specification import Connections, OutputKind, OutputSpec
 from slackwater_certify.view import View, load_view
 
 MAX_DISTANCES = 1_000_000
-"""Comparisons that are made at most to find the largest error."""
+"""The most comparisons that are made to find the largest error."""
 
 
 def wall_clock_ms() -> int:
@@ -40,18 +40,18 @@ def certify(
     delays_since_ms: int | None = None,
     on_progress: Progress = lambda _: None,
 ) -> Certificate:
-    """Judges an output; reads only, and only what is there at the start.
+    """Judges an output. It only reads, and reads only what is there at the start.
 
-    Nothing should be written meanwhile to what is judged, and the output should have caught up: what has not
-    arrived in it counts as lost.
+    Nothing should be written in the meantime to what is judged, and the output should have caught up: changes
+    that have not reached it count as lost.
 
     Args:
-        specification: What to judge and by what.
+        specification: What to judge, and by what.
         connections: Where the servers are; the final state is compared with the database if ``dsn`` is given.
         mode: By committed states, by invariants, or both.
-        records: The output, if it was read before (see :func:`watch_output`).
+        records: The output, if it has already been read (see :func:`watch_output`).
         delays_since_ms: Leave out delays of transactions committed before; milliseconds since the epoch.
-        on_progress: Receives what is being done.
+        on_progress: Receives descriptions of the progress.
 
     Raises:
         CertifyError: something cannot be read or used.
@@ -78,7 +78,7 @@ def certify(
 
 
 def read_records(specification: Specification, connections: Connections) -> OutputRecords:
-    """Reads what the output holds now; give the result to :func:`certify`, maybe with better times.
+    """Reads the present content of the output, for :func:`certify`; the caller may correct the times.
 
     Raises:
         CertifyError: it cannot be read.
@@ -94,9 +94,9 @@ def watch_output(
     *,
     now_ms: Callable[[], int] = wall_clock_ms,
 ) -> OutputRecords:
-    """Reads an output while it is written, with the times at which it became visible here.
+    """Reads an output while it is being written, and notes when each record became visible here.
 
-    Blocks until ``is_over`` says so; give the result to :func:`certify`. Tables are read again and again, so
+    Blocks until ``is_over`` returns true; pass the result to :func:`certify`. Tables are read repeatedly, so
     that every snapshot is judged.
 
     Raises:
@@ -113,10 +113,10 @@ def read_output(
     now_ms: Callable[[], int],
     is_over: Callable[[], bool] | None = None,
 ) -> OutputRecords:
-    """Reads an output by the adapter of its kind; what lake tables need is imported only for them.
+    """Reads an output with the adapter for its kind; libraries for lake tables are imported only for them.
 
-    Lake tables know their times themselves; of others ``now_ms`` is the clock. With ``is_over``, everything
-    is read that becomes visible until it says so; else what is there now.
+    Lake tables record their own times; for other outputs ``now_ms`` is the clock. With ``is_over``,
+    everything that becomes visible until it returns true is read; without it, the present content.
 
     Raises:
         CertifyError: it cannot be read.
@@ -142,10 +142,10 @@ def judge(
     database: Mapping[DocumentKey, bytes] | None = None,
     delays_since_ms: int | None = None,
 ) -> Certificate:
-    """Gives the verdict on what was read before; does no input or output.
+    """Judges what was read before; performs no input or output.
 
-    ``mode`` is for the certificate, and whether invariants are judged; without ``committed``, they alone
-    judge. ``database`` has the view's documents there, as digests.
+    ``mode`` appears in the certificate and decides whether invariants are checked; without ``committed``,
+    only invariants are. ``database`` contains digests of the view's documents in the database.
     """
     observed, outputs = Observations(), iter(records.outputs)
     with closing(InvariantJudge(specification, view.reader, observed.findings)) as invariants:
@@ -173,7 +173,7 @@ def judge(
 def _compare_final(
     committed: CommittedStates | None, database: Mapping[DocumentKey, bytes] | None, observed: Observations
 ) -> None:
-    """Compares the last value of every document with the database, or with the topics without one."""
+    """Compares the last value of every document with the database or, without one, with the topics."""
     topics = None
     if committed is not None:
         finals = ((key, versions.digests[-1]) for key, versions in committed.by_key.items())
@@ -203,7 +203,7 @@ def _different(one: Mapping[DocumentKey, bytes], other: Mapping[DocumentKey, byt
 def _largest_error(
     view: View, committed: CommittedStates | None, observed: Observations
 ) -> tuple[float, list[str]]:
-    """Measures how far torn documents are from the nearest committed state of theirs."""
+    """Measures how far torn documents are from their nearest committed states."""
     if committed is None or not observed.wrong:
         return 0.0, []
     wrong: dict[DocumentKey, list[dict[str, Decimal]]] = {}

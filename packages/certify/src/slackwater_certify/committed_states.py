@@ -1,4 +1,4 @@
-"""Works out the committed states of every document of a view from the source's topics."""
+"""Computes the committed states of every document of a view from the source's topics."""
 
 import base64
 import gc
@@ -39,43 +39,43 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class DocumentVersions:
-    """Holds the committed states of one document, without consecutive equal ones."""
+    """The committed states of one document, without consecutive duplicates."""
 
     lsns: "array[int]" = field(default_factory=lambda: array("q"))
-    """Commit LSN from which on each holds; the first is 0, before the first transaction."""
+    """The commit LSN from which each state holds; the first is 0, before the first transaction."""
     times: "array[int]" = field(default_factory=lambda: array("q"))
-    """Its commit time, milliseconds since the epoch."""
+    """The commit time of each state, in milliseconds since the epoch."""
     digests: list[bytes | None] = field(default_factory=list)
-    """None: there is no such document."""
+    """The digest of each state; None: the document does not exist."""
 
     def add(self, lsn: int, time_ms: int, value: bytes | None) -> None:
-        """Adds a later version."""
+        """Adds a later state, unless it equals the last one."""
         if not self.digests or self.digests[-1] != value:
             self.lsns.append(lsn)
             self.times.append(time_ms)
             self.digests.append(value)
 
     def at(self, lsn: int) -> int:
-        """Finds the version that holds at an LSN."""
+        """Returns the index of the state at an LSN."""
         return bisect_right(self.lsns, lsn) - 1
 
 
 @dataclass(slots=True)
 class CommittedStates:
-    """Holds the committed states of all documents of a view. A context manager.
+    """The committed states of all documents of a view; a context manager.
 
-    Version n of all documents is evaluated at once, so there are as many evaluations as the most often
-    changed document has versions. Without ``[view.rows]`` there is one version per commit, of all documents.
+    Version n of all documents is evaluated at once, so the number of evaluations is the largest number of
+    versions of any document. Without ``[view.rows]``, each commit is one version of all documents.
     """
 
     transactions: Sequence[tuple[int, int]]
-    """LSN and commit time of those with changes, in commit order."""
+    """The LSN and commit time of each transaction with changes, in commit order."""
     events: int
-    """How many change events were read."""
+    """The number of change events that were read."""
     notes: Sequence[str]
-    """What the reader of a certificate should know."""
+    """Remarks for the reader of a certificate."""
     skips: Mapping[int, Skip]
-    """What operators have skipped, by xid."""
+    """The transactions that operators have skipped, by xid."""
     _view: View
     _replay: Replay
     _is_whole: bool
@@ -95,7 +95,7 @@ class CommittedStates:
         self._tables.close()
 
     def evaluate(self, on_progress: Progress) -> None:
-        """Finds the committed states of all documents."""
+        """Computes the committed states of all documents."""
         self._tables.restrict(None)
         count = max((len(lsns) for lsns in self._replay.lsns), default=0)
         ids = [] if self._is_whole else list(self._replay.document_ids.items())
@@ -115,7 +115,7 @@ class CommittedStates:
                 )
 
     def values(self, keys: Collection[DocumentKey]) -> Iterator[tuple[DocumentKey, Document]]:
-        """Yields the committed states of some documents in full, each with its key; repeats are possible."""
+        """Yields the full committed states of some documents, each with its key, possibly more than once."""
         replay = self._replay
         ids = (
             None if self._is_whole else [i for key in keys if (i := replay.document_ids.get(key)) is not None]
@@ -182,7 +182,7 @@ def evaluate_committed_states(
     on_progress: Progress,
     notes: Sequence[str] = (),
 ) -> CommittedStates:
-    """Evaluates the view on a history that was read before, and that this uses up.
+    """Evaluates the view on a history, which is consumed.
 
     Raises:
         CertifyConfigError: the view cannot be evaluated.
@@ -208,7 +208,7 @@ def evaluate_committed_states(
 
 @contextmanager
 def without_cyclic_gc() -> Iterator[None]:
-    """Millions of small objects without cycles: the collector would only walk through them."""
+    """Disables the cyclic collector, which would traverse millions of small objects without cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -227,7 +227,7 @@ def _read_history(
     topics = existing(brokers, wanted)
     for message in read_topics(brokers, cuts) if (cuts := existing(brokers, [source.cuts])) else ():
         history.add_cut(message.value() or b"")
-    # The transaction topic first: END records that come while the rows are read would name rows not read.
+    # The transaction topic first: an END that arrives while rows are read may count rows that are not read.
     for message in read_topics(brokers, [source.transactions]):
         value = message.value()
         if value is not None:
@@ -257,7 +257,7 @@ def _notes(history: History, short: int) -> Iterator[str]:
 
 
 class VersionedTables:
-    """Keeps the rows of all states in DuckDB and shows the view one version at a time."""
+    """Keeps the rows of all states in DuckDB, and evaluates the view one version at a time."""
 
     def __init__(self, view: View, rows: Mapping[str, RowIntervals]) -> None:
         self._view = view
@@ -271,7 +271,7 @@ class VersionedTables:
         self._connection.close()
 
     def restrict(self, documents: Collection[int] | None) -> None:
-        """Starts a series of versions, of some documents or all of them."""
+        """Begins a series of versions, of some documents or, with None, of all."""
         chosen = ""
         if documents is not None:
             ids = pa.table({"document": pa.array(documents, pa.int64())})
@@ -283,7 +283,7 @@ class VersionedTables:
             self._connection.execute(f"CREATE OR REPLACE TABLE {live} AS SELECT * FROM {rows} {chosen}")  # noqa: S608 - quoted names, and the user's own SQL
 
     def documents(self, version: int) -> Iterator[Document]:
-        """Yields the view's documents in one version; the versions of a series come in rising order."""
+        """Yields the view's documents in one version; the versions of a series must ascend."""
         if version & (version - 1) == 0:
             self._drop_before(version)
         self._connection.execute(f"SET VARIABLE version = {version}")
@@ -299,20 +299,20 @@ class VersionedTables:
             raise CertifyConfigError(f"the view: a document cannot be read: {error}") from error
 
     def _drop_before(self, version: int) -> None:
-        """Removes rows that no later version has: they would make every later version slower."""
+        """Removes rows that no later version contains, because they would slow down all later versions."""
         for table in self._view.tables.values():
             live = quoted("live", table.name)
             self._connection.execute(f"DELETE FROM {live} WHERE version_end <= {version}")  # noqa: S608 - quoted names, and the user's own SQL
 
 
 def read_database(view: View, dsn: str) -> dict[DocumentKey, bytes]:
-    """Evaluates the view on the state the database is in now; digests of its documents by key.
+    """Evaluates the view on the present state of the database; returns digests of its documents by key.
 
     All tables are read in one transaction.
 
     Raises:
         CertifyError: it cannot be read.
-        CertifyConfigError: changes of a table do not tell its primary key.
+        CertifyConfigError: the changes of a table do not contain its primary key.
     """
     try:
         with psycopg.connect(dsn) as connection:
@@ -347,7 +347,7 @@ def _read_rows(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) 
 
 
 def _readable(view: View) -> str:
-    """Returns the view with binary columns as base64, which JSON can hold."""
+    """Returns the view's SQL with binary columns in base64, which JSON can represent."""
     binary = [column.name for column in view.reader.columns if kind_of(column.type) == "blob"]
     if not binary:
         return view.sql
@@ -385,7 +385,7 @@ def _load(connection: duckdb.DuckDBPyConnection, table: Table, rows: RowInterval
 
 
 def arrow_values(kind: DuckDBPyType, values: Sequence[object]) -> pa.Array:
-    """Returns a column as Debezium writes it, in a form that DuckDB casts to its type without loss."""
+    """Returns the values of a column that Debezium wrote, in a form that DuckDB can cast without loss."""
     name = kind_of(kind)
     if name in {"tinyint", "smallint", "integer", "bigint"} and all(type(v) in _WHOLE for v in values):
         return pa.array(values, pa.int64())
@@ -409,7 +409,7 @@ WHERE c.relreplident = 'i' AND (
     AND (p.indkey::int2[])[0:p.indnkeyatts - 1] <@ (r.indkey::int2[])[0:r.indnkeyatts - 1]
 )
 """
-"""A table and its partitions, as far as an index without the primary key identifies their old rows."""
+"""Selects a table and its partitions if an index without the primary key identifies their old rows."""
 _WHOLE = (int, type(None))
 _ARROW_TIMES = {
     "date": pa.date32(),

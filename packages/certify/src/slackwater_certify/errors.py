@@ -1,4 +1,4 @@
-"""Errors of the certifier, by what can be done about them; it shares no code with what it judges.
+"""Errors of the certifier, which shares no code with what it judges.
 
 ::
 
@@ -8,7 +8,7 @@
 
 
 class CertifyError(Exception):
-    """Root of everything this package raises."""
+    """The base class of all errors that this package raises."""
 
     exit_code = 1
 
@@ -16,7 +16,7 @@ class CertifyError(Exception):
         super().__init__(problem, hint)
         self.problem = problem
         self.hint = hint
-        """What to do; empty if the problem already says it."""
+        """What to do; empty if the problem already says so."""
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.hint}" if self.hint else self.problem
@@ -29,22 +29,22 @@ class CertifyConfigError(CertifyError):
 
 
 def wrong_key(file: str, key: str, problem: str) -> CertifyConfigError:
-    """Returns the error for a key of certify.toml, or with an empty key for the file as a whole."""
+    """Returns the error for a key of certify.toml or, with an empty key, for the whole file."""
     where = f"{file}: {key}" if key else file
     return CertifyConfigError(f"{where}: {problem}", "`slackwater certify --help` shows the format")
 
 
 def keyless_identity(table: str) -> CertifyConfigError:
-    """Returns the error for a table whose deletes and updates contain other columns than its primary key."""
+    """Returns the error for a table whose deletes and updates do not contain its primary key."""
     return CertifyConfigError(
-        f"table {table}: its deletes and updates do not tell the primary key (REPLICA IDENTITY USING INDEX), "
-        "so its history cannot be replayed",
+        f"table {table}: its deletes and updates do not contain the primary key "
+        "(REPLICA IDENTITY USING INDEX), so its history cannot be replayed",
         "ALTER TABLE … REPLICA IDENTITY DEFAULT, or FULL, and take a new snapshot into new topics",
     )
 
 
 def malformed(place: str, problem: str, value: str) -> CertifyError:
-    """Returns the error for a record at ``topic/partition/offset``, given the beginning of its value."""
+    """Returns the error for a record at ``topic/partition/offset``, with the beginning of its value."""
     return CertifyError(
         f"record {place} is not a Debezium record in JSON ({problem}): {value}",
         "the connector needs the JSON converter and provide.transaction.metadata=true",

@@ -1,14 +1,14 @@
-"""Collects the committed transactions of a source from its topics after the fact, and replays them.
+"""Collects the committed transactions of a source from its topics afterwards, and replays them.
 
-Everything is in the topics by then, so nothing has to be waited for: rows belong to the transaction whose xid
-they carry, and a transaction is committed when its END is there. Records may repeat and partitions may be
-mixed in any way; within one partition records come in their order. An xid stands for one transaction:
-histories in which xids wrapped around are out of scope.
+By then the topics are complete, so nothing has to be waited for: a row belongs to the transaction whose xid
+it contains, and a transaction is committed if there is an END for it. Records may repeat, and partitions may
+be interleaved in any way; within a partition, records are in order. An xid identifies one transaction:
+histories in which xids have wrapped around are out of scope.
 
-The replay finds which rows a document had from which of its versions on. Version 0 of a document is the state
-before the first transaction; every transaction that changes one of its rows makes a new one. A row therefore
-belongs to an interval of its document's versions, and all rows of all states fit into one table per source
-table: as many rows as there were changes.
+The replay determines which versions of a document contain which rows. Version 0 is the state before the first
+transaction, and every transaction that changes one of the document's rows creates a new version. A row
+therefore belongs to an interval of versions of its document, and one table per source table holds all rows of
+all states: it has as many rows as there were changes.
 """
 
 import base64
@@ -32,9 +32,9 @@ UNAVAILABLE = (
     base64.b64encode(_PLACEHOLDER.encode()).decode(),
     list(_PLACEHOLDER.encode()),
 )
-"""Placeholders in a row for a large value that the transaction did not change, in columns of some types."""
+"""Placeholders for a large value that the transaction did not change, by the type of the column."""
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""Errors that decoding JSON or Avro raises for a value that is not as expected."""
+"""The errors that decoding JSON or Avro raises for a malformed value."""
 _SHOWN = 200
 _DIGITS = 20
 
@@ -44,41 +44,41 @@ NO_DOCUMENT = -1
 
 
 class RowChange(msgspec.Struct, frozen=True, gc=False):
-    """Describes one change event."""
+    """One change event."""
 
     table: str
     op: str
-    """``c``, ``u``, ``d``; ``r`` of a snapshot; ``t`` empties the table."""
+    """``c``, ``u`` or ``d``; ``r`` in a snapshot; ``t`` truncates the table."""
     key: Values
-    """Values of the primary key; empty for ``t``."""
+    """The values of the primary key; empty for ``t``."""
     after: Values | None
-    """None: the row is gone."""
+    """The new row; None: it was deleted."""
     lsn: int
     before: Values | None = None
-    """The old row as far as the record has it: all of it with REPLICA IDENTITY FULL."""
+    """The part of the old row that the record contains: all of it with REPLICA IDENTITY FULL."""
 
 
 class CommittedTransaction(msgspec.Struct, frozen=True, gc=False):
-    """Holds a transaction with its changes to the declared tables, in the order they were made."""
+    """A transaction with its changes to the declared tables, in the order in which they were made."""
 
     xid: int
     commit_lsn: int
     commit_ts_ms: int
     changes: tuple[RowChange, ...]
     announced: int
-    """Change events that its END counts for the declared tables."""
+    """The number of change events of the declared tables according to its END."""
 
 
 class Skip(msgspec.Struct, frozen=True, gc=False):
-    """Holds an operator's decision that a transaction passes although something of it is missing."""
+    """An operator's decision to let a transaction pass although part of it is missing."""
 
     timeline: int
     lsn: int
-    """Of the transaction; of the cut that passes it, if it had no END by then."""
+    """The LSN of the transaction, or of the cut that passes it if it had no END by then."""
     has_end: bool
-    """Whether its END was there. Without it, nothing says where its rows belong, and none is shown."""
+    """Whether its END existed. Without it, the position of its rows is unknown, and none is shown."""
     ends: dict[str, list[int]]
-    """By topic and partition: where the rows end that were there; later ones are not shown."""
+    """By topic and partition: the end of the rows that existed; later rows are not shown."""
 
 
 class _End(msgspec.Struct, gc=False):
@@ -88,7 +88,7 @@ class _End(msgspec.Struct, gc=False):
 
 
 class _Source(msgspec.Struct, gc=False):
-    """Says where a change comes from."""
+    """The origin of a change."""
 
     schema: str | None = None
     table: str | None = None
@@ -98,7 +98,7 @@ class _Source(msgspec.Struct, gc=False):
 
 
 class _Block(msgspec.Struct, gc=False):
-    """To which transaction it belongs."""
+    """The transaction to which a change belongs."""
 
     id: str
 
@@ -112,11 +112,11 @@ class _ChangeEvent(msgspec.Struct, gc=False):
     source: _Source | None = None
     transaction: _Block | None = None
     payload: "_ChangeEvent | None" = None
-    """With schemas, the event itself."""
+    """The event itself, if records contain their schemas."""
 
 
 class _CollectionCount(msgspec.Struct, gc=False):
-    """Number of changes of a table in a transaction."""
+    """The number of changes of a table in a transaction."""
 
     data_collection: str
     event_count: int
@@ -130,11 +130,11 @@ class _TransactionRecord(msgspec.Struct, gc=False):
     ts_ms: int | None = None
     data_collections: list[_CollectionCount] | None = None
     payload: "_TransactionRecord | None" = None
-    """With schemas, the record itself."""
+    """The record itself, if records contain their schemas."""
 
 
 class _Cut(msgspec.Struct, gc=False):
-    """A record of the cut log. Numbers of transactions are differences from the one before."""
+    """A record of the cut log. Xids and LSNs are stored as differences from the previous ones."""
 
     kind: str = ""
     """Empty for a cut."""
@@ -154,7 +154,7 @@ _CUTS = msgspec.json.Decoder(_Cut)
 
 
 class History:
-    """Collects records of the cut log, if there is one, then of the other topics in any order."""
+    """Collects the records of the cut log, if there is one, then those of the other topics in any order."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         self._columns = {name: tuple(column for column, _ in table.columns) for name, table in tables.items()}
@@ -163,16 +163,16 @@ class History:
         self._ends: dict[int, _End] = {}
         self._snapshots: dict[int, dict[tuple[str, Values], RowChange]] = {}
         self._taken_ms: dict[int, int] = {}
-        """When the snapshot at an LSN was taken."""
+        """By LSN: when the snapshot was taken."""
         self.skips: dict[int, Skip] = {}
         """What operators have skipped, by xid."""
         self.events = 0
-        """Change events of the declared tables, repeated ones and those of snapshots included."""
+        """The number of change events of the declared tables, including repeats and snapshots."""
         self.ignored: Counter[str] = Counter()
-        """Events that change no committed state, by kind."""
+        """The number of events that change no committed state, by kind."""
 
     def add_cut(self, value: bytes) -> None:
-        """Takes a record of the cut log. The first cut that passes a transaction says what was skipped."""
+        """Adds a record of the cut log. The first cut that passes a transaction decides what was skipped."""
         try:
             cut = _CUTS.decode(value)
             lsns = list(accumulate(cut.lsns, initial=cut.previous))[1:]
@@ -187,12 +187,12 @@ class History:
             self.skips.setdefault(xid, skip)
 
     def add_row(self, value: bytes, place: str = "") -> None:
-        """Takes a record of a data topic; tombstones are not wanted.
+        """Adds a record of a data topic that is not a tombstone.
 
-        The place is ``topic/partition/offset``.
+        Its place is ``topic/partition/offset``.
 
         Raises:
-            CertifyError: no change event.
+            CertifyError: it is not a change event.
         """
         event = _decode(_CHANGES, value, place)
         source = event.source
@@ -216,10 +216,10 @@ class History:
             self.ignored["rows of an incremental snapshot" if event.op == "r" else f"op {event.op}"] += 1
 
     def add_transaction_record(self, value: bytes, place: str = "") -> None:
-        """Takes a record of the transaction topic: the first END of a transaction, and its largest counts.
+        """Adds a record of the transaction topic; of several ENDs, the first LSN and the largest counts hold.
 
         Raises:
-            CertifyError: no such record.
+            CertifyError: it is not such a record.
         """
         record = _decode(_TRANSACTIONS, value, place)
         if record.status != "END" or record.id is None:
@@ -231,9 +231,9 @@ class History:
             end.counts[table] = max(count, end.counts.get(table, 0))
 
     def snapshot(self) -> tuple[RowChange, ...]:
-        """Returns the rows before the first transaction: those of the last snapshot taken until then.
+        """Returns the rows before the first transaction: those of the last snapshot that was taken by then.
 
-        An interrupted snapshot is taken again, as a rule at a higher LSN; its rows are void.
+        An interrupted snapshot is repeated, usually at a higher LSN, and its rows are void.
         """
         first = min((end.lsn for end in self._ends.values()), default=None)
         lsns = [lsn for lsn in self._snapshots if first is None or lsn <= first]
@@ -242,11 +242,11 @@ class History:
 
     @property
     def void_snapshot_rows(self) -> int:
-        """Counts rows of snapshots that are void."""
+        """Returns the number of rows in void snapshots."""
         return sum(len(rows) for rows in self._snapshots.values()) - len(self.snapshot())
 
     def transactions(self, *, is_last_use: bool = False) -> Iterator[CommittedTransaction]:
-        """Yields every committed transaction with changes, in commit order; a last use frees memory."""
+        """Yields every committed transaction with changes, in commit order; the last use frees memory."""
         for lsn, xid in sorted((end.lsn, xid) for xid, end in self._ends.items() if xid in self._rows):
             end = self._ends[xid]
             rows = self._rows.pop(xid) if is_last_use else self._rows[xid]
@@ -255,7 +255,7 @@ class History:
             yield CommittedTransaction(xid, lsn, end.ts_ms, tuple(changes), announced)
 
     def unfinished(self) -> list[int]:
-        """Returns transactions with changes but without END: they are not committed."""
+        """Returns the transactions that have changes but no END, and so are not committed."""
         return sorted(self._rows.keys() - self._ends.keys())
 
     def _change(self, event: _ChangeEvent, table: str, lsn: int, place: str) -> RowChange:
@@ -275,7 +275,7 @@ class History:
         return RowChange(table, op, key, after, lsn, before)
 
     def _of_one_key(self, change: RowChange) -> Iterator[RowChange]:
-        """Splits an update of the primary key: it is one record if the topic's records have another key."""
+        """Splits an update of the primary key, which is one record if records have a different key."""
         old_key = change.key
         if change.op == "u" and change.before is not None:
             columns = self._columns[change.table]
@@ -291,7 +291,7 @@ class History:
 
 
 def _is_behind(place: str, skip: Skip) -> bool:
-    """Says whether a record came after an operator skipped its transaction, or its END did."""
+    """Returns whether a record, or the END of its transaction, arrived after the transaction was skipped."""
     if not skip.has_end:
         return True
     topic, partition, offset = place.rsplit("/", 2)
@@ -300,7 +300,7 @@ def _is_behind(place: str, skip: Skip) -> bool:
 
 
 def _without_repeats(changes: list[RowChange]) -> list[RowChange]:
-    """Drops repeats: after a restart the connector writes the same row with the same LSN again."""
+    """Drops repeats: after a restart, the connector writes rows again with the same LSNs."""
     first = {(change.lsn, change.table, change.op, change.key): change for change in reversed(changes)}
     if len(first) == len(changes):
         return changes
@@ -308,12 +308,12 @@ def _without_repeats(changes: list[RowChange]) -> list[RowChange]:
 
 
 def _log_order(change: RowChange) -> tuple[int, bool]:
-    """Sorts changes as the database made them; a changed key is a delete, then an insert, of one LSN."""
+    """Orders changes as the database made them; a changed key is a delete and an insert with one LSN."""
     return change.lsn, change.op != "d"
 
 
 def _split_id(transaction_id: str, place: str) -> tuple[int, int]:
-    """Splits ``xid:lsn``."""
+    """Returns the parts of ``xid:lsn``."""
     xid, _, lsn = transaction_id.partition(":")
     if not all(part.isascii() and part.isdigit() and len(part) <= _DIGITS for part in (xid, lsn)):
         raise malformed(place, "id is not xid:lsn", transaction_id[:_SHOWN])
@@ -330,16 +330,16 @@ def _decode(decoder: "msgspec.json.Decoder[_Record]", value: bytes, place: str) 
 
 @dataclass(slots=True)
 class RowIntervals:
-    """Holds every row a table ever had, with the versions of its document that had it."""
+    """All rows that a table ever had, with the versions of their documents that contained them."""
 
     columns: list[list[object]]
     documents: "array[int]" = field(default_factory=lambda: array("q"))
     starts: "array[int]" = field(default_factory=lambda: array("q"))
     ends: "array[int]" = field(default_factory=lambda: array("q"))
-    """The first version without the row."""
+    """The first version without each row."""
 
     def add(self, document: int, start: int, values: Values) -> int:
-        """Adds a row that is there from a version on; returns its position."""
+        """Adds a row that exists from a version onwards; returns its position."""
         self.documents.append(document)
         self.starts.append(start)
         self.ends.append(-1)
@@ -364,12 +364,12 @@ class Replay:
         self.lsns: list[array[int]] = []
         """By document: the commit LSN of each version."""
         self.times: list[array[int]] = []
-        """By document: the commit time of each version, milliseconds since the epoch."""
+        """By document: the commit time of each version, in milliseconds since the epoch."""
         self._row_keys = row_keys
         self._rows: dict[str, dict[Values, _Row]] = {name: {} for name in tables}
 
     def add_document(self, key: DocumentKey) -> int:
-        """Gives a document a number, even if it has no rows."""
+        """Numbers a document, even if it has no rows."""
         self.document_ids[key] = len(self.lsns)
         self.lsns.append(array("q", [0]))
         self.times.append(array("q", [0]))
@@ -401,14 +401,14 @@ class Replay:
                 self._put(table, key, after)
 
     def finish(self) -> None:
-        """Ends the intervals of rows that are still there behind their document's last version."""
+        """Ends the intervals of remaining rows after the last version of their document."""
         for rows in self.intervals.values():
             for position, end in enumerate(rows.ends):
                 if end < 0:
                     rows.ends[position] = len(self.lsns[rows.documents[position]])
 
     def _net_changes(self, changes: Sequence[RowChange]) -> dict[_Place, Values | None]:
-        """Nets what a transaction does to each row; rows that it leaves as they were are absent."""
+        """Returns the net effect of a transaction on each row that it changes."""
         pending: dict[_Place, list[Values]] = {}
         removed: dict[tuple[str, int], Values] = {}
         for change in changes:
@@ -452,13 +452,13 @@ class Replay:
 
 
 def _taken(rows: list[Values], change: RowChange) -> Values | None:
-    """Removes the row that a change is about from those of its key, and returns it.
+    """Removes the row that a change affects from the rows with its key, and returns it.
 
-    A deferrable primary key allows several rows of a key within a transaction. Its table then has REPLICA
-    IDENTITY FULL, or PostgreSQL would refuse the change, so the old row tells which of them it is.
+    A deferrable primary key allows several rows with one key within a transaction. The table then has REPLICA
+    IDENTITY FULL, because PostgreSQL would otherwise refuse the change, so the old row identifies the row.
 
     Raises:
-        CertifyError: none of several rows is the old one.
+        CertifyError: there are several rows, and none is the old one.
     """
     if change.before in rows:
         rows.reverse()
@@ -471,5 +471,5 @@ def _taken(rows: list[Values], change: RowChange) -> Values | None:
 
 
 def _completed(after: Values, before: Values) -> Values:
-    """Takes values that a change omits from the row as it was, also if that had another key."""
+    """Takes the values that a change omits from the old row, even if its key was different."""
     return tuple([old if new in UNAVAILABLE else new for new, old in zip(after, before, strict=True)])

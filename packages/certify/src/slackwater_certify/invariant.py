@@ -1,4 +1,4 @@
-"""Judges outputs by SQL that is true of every committed state; needs neither LSNs nor change topics."""
+"""Judges outputs by SQL that is true of every committed state, without LSNs or change topics."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ from slackwater_certify.view import connect, quoted
 
 BATCH = 5_000
 MAX_STATES = 2_000
-"""States that are judged at most; of more, evenly chosen ones."""
+"""The most states that are judged; if there are more, they are sampled evenly."""
 
 _ENCODE = msgspec.json.Encoder(enc_hook=str).encode
 _DECODE = msgspec.json.Decoder(float_hook=str).decode
 
 
 class InvariantJudge:
-    """Judges documents one by one as they come, states in the end."""
+    """Judges each document as it arrives, and all states at the end."""
 
     def __init__(self, specification: Specification, reader: DocumentReader, findings: Findings) -> None:
         self._reader = reader
@@ -44,16 +44,16 @@ class InvariantJudge:
         self._columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
         self.largest_error = 0.0
         self.states = 0
-        """States of the whole output that were judged."""
+        """The number of states of the whole output that were judged."""
         self.thinned = 0
-        """States that were left out."""
+        """The number of states that were left out."""
 
     def close(self) -> None:
         """Frees the database."""
         self._connection.close()
 
     def judge(self, outputs: Iterable[Output]) -> Iterator[Output]:
-        """Passes outputs on and judges them."""
+        """Judges outputs, and yields them."""
         by_document = self._of(Scope.DOCUMENT)
         keep = bool(self._of(Scope.STATE))
         for output in outputs:
@@ -67,7 +67,7 @@ class InvariantJudge:
         self._judge_batch()
 
     def judge_states(self, commits: Sequence[Commit], snapshots: Sequence[int] | None) -> None:
-        """Judges the output as a whole: at every commit record, every snapshot, or whenever time advances."""
+        """Judges the whole output at every commit record, at every snapshot, or whenever time advances."""
         if not self._kept:
             return
         self._connection.execute(f"CREATE OR REPLACE TABLE output (_id BIGINT, {self._columns})")
@@ -101,7 +101,7 @@ class InvariantJudge:
         self._kept.append(_Kept(output.place, output.visible_ms, key, document))
 
     def _text(self, document: Mapping[str, Any]) -> str:
-        """Returns a document as JSON, with lists and structs that are texts in it, as in change events."""
+        """Returns a document as JSON; lists and structs that are texts, as in change events, are decoded."""
         values = dict(document)
         for name in self._nested:
             if isinstance(values.get(name), str):
@@ -181,7 +181,7 @@ State = tuple[str, list[_Kept]]
 
 
 def _states(kept: list[_Kept], commits: Sequence[Commit], snapshots: Sequence[int] | None) -> list[State]:
-    """Divides what was kept into changes from state to state."""
+    """Divides the kept outputs into the changes from state to state."""
     if snapshots is not None:
         states: list[State] = [(f"of snapshot {number}", []) for number in range(len(snapshots))]
         for each in kept:

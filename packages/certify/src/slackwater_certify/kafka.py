@@ -1,8 +1,8 @@
-"""Reads topics with plain ``read_committed`` consumers, no groups, nothing committed: whole, or as outputs.
+"""Reads topics, also as outputs, with ``read_committed`` consumers that join no group and commit nothing.
 
-Outputs are keyed documents in any form, tombstones for those that vanish, or change events. In Confluent's
-wire format a record is a zero byte, a schema's id, then Avro, or JSON. A topic that is missing in the end or
-cannot be read, and brokers that do not answer, are a :class:`~slackwater_certify.CertifyError`.
+Outputs are keyed documents, with tombstones for deleted ones, or change events. A record in Confluent's wire
+format is a zero byte, the id of a schema, and Avro or JSON. A :class:`~slackwater_certify.CertifyError` is
+raised if a topic does not exist or cannot be read, or brokers do not answer.
 """
 
 import base64
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 REQUEST_SECONDS = 10.0
 BATCH = 10_000
 MAX_IDLE_POLLS = 300
-"""Polls of 0.2 s, a minute together: as long as a transaction may stay open by default."""
+"""Polls of 0.2 s; together a minute, which is the default limit of an open transaction."""
 _LOOK_AGAIN_SECONDS = 0.2
 _TRANSIENT = (
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -43,16 +43,16 @@ _TRANSIENT = (
     KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.REQUEST_TIMED_OUT,
 )
-"""A broker restarts: the consumer continues by itself; how long nothing may come is limited elsewhere."""
+"""A broker restarts, and the consumer recovers by itself; MAX_IDLE_POLLS limits how long that takes."""
 
 Ends = dict[tuple[str, int], int]
-"""By topic and partition: the offset behind the last record."""
+"""By topic and partition: the offset after the last record."""
 Brokers = Mapping[str, str]
-"""librdkafka settings by which the brokers are reached, ``bootstrap.servers`` among them."""
+"""The librdkafka settings for connecting to the brokers, including ``bootstrap.servers``."""
 
 
 def read_topics(brokers: Brokers, topics: Sequence[str], ends: Ends | None = None) -> Iterator[Message]:
-    """Yields every committed record that is in the topics now, or below some end offsets, by partition."""
+    """Yields every committed record that the topics contain now or, given end offsets, below these."""
     with _consumer(brokers, ", ".join(topics)) as consumer:
         ends = end_offsets(consumer, topics) if ends is None else ends
         if ends:
@@ -66,10 +66,10 @@ def read_topics(brokers: Brokers, topics: Sequence[str], ends: Ends | None = Non
 def follow_topics(
     brokers: Brokers, topics: Sequence[str], is_over: Callable[[], bool], least_ends: Callable[[], Ends]
 ) -> Iterator[Message]:
-    """Yields every committed record from the beginning as it becomes visible, to the end when it is over.
+    """Yields every committed record as it becomes visible, from the beginning to the end of the topics.
 
-    Waits for topics that do not exist yet. Continues until it has reached ``least_ends``, which the records
-    that were read determine.
+    Waits for topics that do not exist yet. The end is determined once ``is_over`` returns true, and is at
+    least ``least_ends``, which depends on the records that were read.
     """
     with _consumer(brokers, ", ".join(topics)) as consumer:
         while not is_over() and not _known(consumer).keys() >= set(topics):
@@ -85,20 +85,20 @@ def follow_topics(
 
 
 def current_ends(brokers: Brokers, topics: Sequence[str]) -> Ends:
-    """Asks for the end offsets of the partitions that hold anything."""
+    """Returns the end offsets of all partitions that contain records."""
     with _consumer(brokers, ", ".join(topics)) as consumer:
         return end_offsets(consumer, topics)
 
 
 def existing(brokers: Brokers, topics: Sequence[str]) -> list[str]:
-    """Returns the topics that exist; a connector creates a table's topic with its first change."""
+    """Returns the topics that exist; a connector creates the topic of a table with its first change."""
     with _consumer(brokers, f"Kafka at {brokers['bootstrap.servers']}") as consumer:
         known = _known(consumer)
     return [topic for topic in topics if topic in known]
 
 
 def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Ends:
-    """Asks a consumer for the end offsets of the partitions that hold anything."""
+    """Asks a consumer for the end offsets of all partitions that contain records."""
     ends = {}
     for place in _partitions(consumer, topics):
         low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_SECONDS)
@@ -108,7 +108,7 @@ def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Ends:
 
 
 def place_of(message: Message) -> str:
-    """Names a record as ``topic/partition/offset``."""
+    """Returns the position of a record as ``topic/partition/offset``."""
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
 
@@ -127,7 +127,7 @@ def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartitio
 
 @contextmanager
 def _consumer(brokers: Brokers, what: str) -> Iterator[Consumer]:
-    """Opens a consumer; an error of Kafka within the block says that ``what`` cannot be read."""
+    """Opens a consumer; a Kafka error within the block is reported as ``what`` being unreadable."""
     settings: dict[str, str | int | bool] = {
         "group.id": "slackwater-certify",
         "enable.auto.commit": False,
@@ -157,9 +157,9 @@ def _consume(consumer: Consumer, seconds: float) -> Iterator[Message]:
 
 
 def _read_to(consumer: Consumer, ends: Ends, *, is_last: bool = False) -> Iterator[Message]:
-    """Yields what comes until all ends are reached, and removes these; ``is_last`` stops their partitions.
+    """Yields records until all ends are reached, and removes these; ``is_last`` stops their partitions.
 
-    Counts polls without a record, so that an open transaction is an error rather than an endless wait.
+    Counts polls without records, so that an open transaction is an error rather than an endless wait.
     """
     idle = 0
     while ends:
@@ -177,7 +177,7 @@ def _read_to(consumer: Consumer, ends: Ends, *, is_last: bool = False) -> Iterat
 
 
 def _drop_reached(consumer: Consumer, ends: Ends) -> list[TopicPartition]:
-    """Removes the partitions that have been read to their ends; returns them."""
+    """Removes and returns the partitions that have been read to their ends."""
     places = consumer.position([TopicPartition(topic, partition) for topic, partition in ends])
     reached = [place for place in places if place.offset >= ends[place.topic, place.partition]]
     for place in reached:
@@ -203,7 +203,7 @@ _COMMITS = msgspec.json.Decoder(_CommitRecord)
 
 
 def read_topic(output: OutputSpecification, connections: Connections) -> OutputRecords:
-    """Reads what is in the topic now."""
+    """Reads the present content of the topic."""
     brokers, decode = connections.brokers("to read the output"), RecordDecoder(connections)
     found = read_topics(brokers, [output.commits]) if output.commits else ()
     commits = [decode_commit(message, output.name, _timestamp(message)) for message in found]
@@ -218,9 +218,9 @@ def follow_topic(
     is_over: Callable[[], bool],
     now_ms: Callable[[], int],
 ) -> OutputRecords:
-    """Reads the topic with the times at which records arrive here; blocks until it is over.
+    """Reads the topic, and notes when each record arrives here; blocks until ``is_over`` returns true.
 
-    Records that were there before are read, too; their delays are left out.
+    Records that existed before are also read, but their delays are left out.
     """
     topics = [output.name] + ([output.commits] if output.commits else [])
     brokers, decode = connections.brokers("to read the output"), RecordDecoder(connections)
@@ -236,7 +236,7 @@ def follow_topic(
 def decode_output(
     message: Message, output: OutputSpecification, visible_ms: int, decode: "RecordDecoder"
 ) -> Output:
-    """Decodes one record; what cannot be read is a problem of the output, not an error."""
+    """Decodes a record; one that cannot be read is a problem of the output, not an error."""
     value, key = message.value(), message.key()
     lsn = None if output.lsn_header is None else _lsn(message, output.lsn_header)
     document, problem = (None, None) if value is None else _document(value, output.format, decode)
@@ -247,7 +247,7 @@ def decode_output(
 def _document(
     value: bytes, form: Format, decode: "RecordDecoder"
 ) -> tuple[Mapping[str, Any] | None, str | None]:
-    """Returns the document of a record, None if it is gone; and what is wrong with the record."""
+    """Returns the document of a record, None if it was deleted; and what is wrong with the record."""
     try:
         found = decode(value)
     except UNREADABLE as error:
@@ -265,7 +265,7 @@ def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
     """Decodes a commit record, with the ranges of one topic.
 
     Raises:
-        CertifyError: it is none.
+        CertifyError: it is not a commit record.
     """
     try:
         record = _COMMITS.decode(message.value() or b"")
@@ -280,9 +280,9 @@ def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
 
 
 def _ends_of(topic: str, commits: Iterable[Commit], ends: Ends | None = None) -> Ends:
-    """Returns the ends of a topic's partitions, or where its commit records say that documents are.
+    """Returns the ends of a topic's partitions, which include all documents that commit records mention.
 
-    These are committed, but a partition ends below them while the marker of their transaction is on its way.
+    Those are committed, but a partition ends below them until the marker of their transaction is written.
     """
     found = dict(ends or {})
     for commit in commits:
@@ -293,7 +293,7 @@ def _ends_of(topic: str, commits: Iterable[Commit], ends: Ends | None = None) ->
 
 
 def _image(event: Any) -> tuple[Any, str | None]:
-    """The document after a change event, with or without its schema; and what is wrong with it."""
+    """Returns the document after a change event, with or without its schema; and what is wrong with it."""
     event = event.get("payload", event) if isinstance(event, dict) else {}
     operation = event.get("op")
     if operation not in _OPERATIONS:
@@ -329,23 +329,23 @@ def _timestamp(message: Message) -> int:
 _HEADER_BYTES: Final = 5
 _SECONDS: Final = 10
 _ORIGINAL_NAME: Final = "slackwater.name"
-"""A property with the name of a column that Avro has another name for."""
+"""The property that contains the name of a column if its name in Avro is different."""
 _JSON = msgspec.json.Decoder(float_hook=str)
 
 
 @dataclass(slots=True)
 class RecordDecoder:
-    """Makes plain values of keys and values, in whatever form they are. Asks the registry once per schema."""
+    """Decodes keys and values in any of the formats. Asks the registry once per schema."""
 
     connections: Connections
     _schemas: dict[int, Any] = field(default_factory=dict, repr=False)
 
     def __call__(self, data: bytes) -> Any:
-        """Returns the value: of Avro's logical types what Python has for them.
+        """Returns the value; Avro's logical types become the corresponding Python types.
 
         Raises:
-            ValueError: The data do not fit their schema, or are no JSON.
-            CertifyConfigError: There is no registry, or it refuses us.
+            ValueError: The data do not match their schema, or are not JSON.
+            CertifyConfigError: There is no registry, or it refuses the request.
             CertifyError: It does not answer, or does not have the schema.
         """
         if data[:1] != b"\0":
@@ -400,7 +400,7 @@ class RecordDecoder:
 
 
 def _plain(schema: Any, value: Any) -> Any:
-    """Returns a value with the columns' own names, and in forms that documents in JSON may have, too."""
+    """Returns a value with the original names of columns, in forms that JSON documents may also have."""
     if value is None:
         return None
     if isinstance(schema, list):

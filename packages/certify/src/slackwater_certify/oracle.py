@@ -1,8 +1,8 @@
 """Judges outputs by the committed states of their documents.
 
-Outputs that claim commits are each the state of their LSN, and each change is published exactly once. Others
-are each a committed state of their document, and no document goes back; of a table, all documents of a
-snapshot are at one commit, and commits only go forward.
+An output that claims a commit must be the state at its LSN, and each change must be published exactly once.
+Any other output must be a committed state of its document, and no document may go back to an earlier one. In
+a snapshot of a table, all documents must be at one commit, and snapshots must not go back.
 """
 
 from array import array
@@ -33,8 +33,8 @@ def judge_by_states(
     observed: Observations,
     since_ms: int | None,
 ) -> None:
-    """Judges outputs by what was committed; ``since_ms`` leaves out delays of transactions before it."""
-    first = next(outputs, None)  # it tells whether outputs have LSNs
+    """Judges outputs by the committed states; delays of transactions before ``since_ms`` are left out."""
+    first = next(outputs, None)  # shows whether outputs have LSNs
     has_claims = bool(records.commits) or (first is not None and first.output.lsn is not None)
     if first is not None:
         outputs = chain([first], outputs)
@@ -51,7 +51,7 @@ def judge_by_states(
 
 
 def _check_skips(commits: Sequence[Commit], skips: Mapping[int, Skip], findings: Findings) -> None:
-    """Compares what commit records say was skipped with what cuts say: readers rely on the former."""
+    """Compares the skips in commit records, which readers rely on, with those in cuts."""
     listed = {xid for commit in commits for xid in commit.skipped}
     for xid in sorted(listed - skips.keys()):
         findings.add(Kind.LOST, f"a commit record says that transaction {xid} was skipped, but no cut does")
@@ -63,9 +63,9 @@ def _check_skips(commits: Sequence[Commit], skips: Mapping[int, Skip], findings:
 
 
 class _ClaimJudge:
-    """Takes outputs with an LSN, from a header or from the commit record that covers them.
+    """Judges outputs with an LSN, from a header or from the commit record that covers them.
 
-    Commit records and the records that they cover have to account for each other.
+    Commit records must cover all records, and announce exactly as many as there are.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class _ClaimJudge:
             for each in commit.ranges:
                 insort(self._ranges[each.partition], (each, commit), key=_first_offset)
         self._covered: Counter[tuple[int, int]] = Counter()
-        """How many records the range of a partition that begins at an offset has."""
+        """By partition and first offset of a range: the number of its records."""
         self._published: dict[DocumentKey, list[int]] = {}
         self._last: dict[int, int] = {}
-        """By partition: the LSN of its newest output."""
+        """By partition: the LSN of the newest output."""
 
     def judge(self, outputs: Iterable[ReadOutput]) -> None:
-        """Judges them all, then the commit records, and whether every change was published once."""
+        """Judges all outputs, then the commit records, then whether every change was published once."""
         for read in outputs:
             lsn = self._claimed(read.output)
             if read.problem is None:
@@ -122,7 +122,7 @@ class _ClaimJudge:
         return lsn
 
     def _commit_of(self, output: Output) -> Commit | None:
-        """Finds the commit record that covers an output; counts the output there."""
+        """Returns the commit record that covers an output, and counts the output."""
         (partition, offset), ranges = output.place, self._ranges[output.place[0]]
         position = bisect_right(ranges, offset, key=_first_offset) - 1
         if position < 0 or ranges[position][0].last < offset:
@@ -131,13 +131,13 @@ class _ClaimJudge:
         return ranges[position][1]
 
     def _check_coverage(self) -> None:
-        """Compares how many records were announced with how many were there."""
+        """Compares the number of records that commit records announce with the number that was found."""
         for commit in self._commits:
             for each in commit.ranges:
                 found = self._covered[each.partition, each.first]
                 if found != each.count:
                     text = f"commit {commit.lsn} announces {each.count} records in partition {each.partition}"
-                    text += f" at offsets {each.first} to {each.last}, {found} are there"
+                    text += f" at offsets {each.first} to {each.last}, but there are {found}"
                     kind = Kind.LOST if found < each.count else Kind.REPEATED
                     self._observed.findings.add(kind, text, abs(found - each.count))
 
@@ -161,7 +161,7 @@ class _ClaimJudge:
     def _check_published(
         self, key: DocumentKey, versions: DocumentVersions, boundaries: Sequence[int]
     ) -> None:
-        """Compares what was published with what changed from boundary to boundary."""
+        """Compares the published documents with the changes between boundaries."""
         published = Counter(self._published.get(key, ()))
         before: bytes | None = None
         for number, lsn in enumerate(versions.lsns):
@@ -194,7 +194,7 @@ def _first_offset(covered: tuple[OffsetRange, Commit]) -> int:
 
 
 def _check_chain(commits: Sequence[Commit], findings: Findings) -> None:
-    """Commit LSNs rise, and every commit record continues where the one before ended."""
+    """Checks that commit LSNs ascend, and that each commit record continues where the previous one ended."""
     for before, after in pairwise(commits):
         text = f"commit record {after.lsn} follows {before.lsn}"
         if (after.timeline, after.lsn) <= (before.timeline, before.lsn):
@@ -209,7 +209,7 @@ def _add_commit_delays(
     observed: Observations,
     since_ms: int | None,
 ) -> None:
-    """Notes when each transaction, (LSN, commit time) in commit order, was covered by a commit record."""
+    """Records when a commit record covered each transaction, (LSN, commit time) in commit order."""
     number = 0
     for lsn, time_ms in transactions:
         while number < len(commits) and commits[number].lsn < lsn:
@@ -225,10 +225,10 @@ _NOTHING.add(0, 0, None)
 
 
 class _SequenceJudge:
-    """Takes the outputs of each document in their order.
+    """Judges the outputs of each document in their order.
 
-    An output is matched with the next committed state that equals it: states may be skipped, since an output
-    may show the newest of several at once, but not shown again.
+    An output is matched with the next committed state that equals it. States may be skipped, because an
+    output may show only the newest of several, but they must not be shown again.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class _SequenceJudge:
         self._reached: dict[DocumentKey, int] = {}
 
     def judge(self, outputs: Iterable[ReadOutput]) -> None:
-        """Judges them all, and counts as lost what was never shown."""
+        """Judges all outputs; last states that were never shown count as lost."""
         for read in outputs:
             if read.problem is None:
                 self._judge(read)
@@ -293,10 +293,10 @@ def _index(digests: list[bytes | None], wanted: bytes | None, start: int) -> int
 
 
 class _SnapshotJudge:
-    """Counts for every commit how many documents show their state of that commit.
+    """Counts for every commit how many documents show their state at that commit.
 
-    A snapshot is consistent if there is a commit for which that is all of them. Changes are noted where a
-    count begins and ends to hold, so one document costs the number of its versions, a snapshot the number of
+    A snapshot is consistent if all documents do so for some commit. Only the commits at which a count changes
+    are stored, so the cost of a document is its number of versions, and that of a snapshot the number of
     commits.
     """
 
@@ -306,13 +306,13 @@ class _SnapshotJudge:
         self._steps = array("q", bytes(8 * (len(self._lsns) + 1)))
         self._shown: dict[DocumentKey, bytes | None] = {}
         self._strange: set[DocumentKey] = set()
-        """Documents that show what no version of them, or no document at all, has."""
+        """Documents that show something which no version of them contains, or that should not exist."""
         self._reached = 0
         for each in versions.values():
             self._count(each, None, 1)
 
     def judge(self, outputs: Iterable[ReadOutput], findings: Findings) -> Iterator[ReadOutput]:
-        """Passes outputs on, and judges every snapshot when its last one has passed."""
+        """Yields outputs, and judges every snapshot after its last output."""
         number: int | None = None
         for read in outputs:
             if number is not None and read.output.place[0] != number:
@@ -327,7 +327,7 @@ class _SnapshotJudge:
             self._check(number, findings)
 
     def _change(self, key: DocumentKey, value: bytes | None) -> None:
-        """Notes that a document shows another value from the next snapshot on."""
+        """Records that a document shows another value."""
         versions = self._versions.get(key)
         if versions is not None:
             self._count(versions, self._shown.get(key), -1)
@@ -339,7 +339,7 @@ class _SnapshotJudge:
             self._strange.discard(key)
 
     def _check(self, number: int, findings: Findings) -> None:
-        """Judges the snapshot that all changes so far have led to."""
+        """Judges the snapshot that results from all changes so far."""
         counts = list(accumulate(self._steps[:-1]))
         wanted = len(self._versions)
         if not self._strange:

@@ -1,6 +1,6 @@
-"""Describes an output as it is judged, whatever it was read from, and what is seen while it passes by.
+"""Outputs in the form in which they are judged, and what is observed while they are read.
 
-Of topics that is every record; of tables it is every document that differs from one snapshot to the next.
+In a topic, every record is an output; in a table, every document that differs from the previous snapshot.
 """
 
 from array import array
@@ -14,30 +14,30 @@ from slackwater_certify.certificate import Delays, Findings, Kind, TimeBucket
 
 MAX_BUCKETS = 48
 MAX_KEPT_WRONG = 10_000
-"""Wrong documents that are kept in full to measure how wrong they are."""
+"""The most wrong documents that are kept in full, to measure how wrong they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Holds one document that became visible, or vanished."""
+    """A document that became visible, or was deleted."""
 
     place: tuple[int, int]
-    """Partition and offset; number of the snapshot and position in it."""
+    """Partition and offset, or the number of the snapshot and the position in it."""
     visible_ms: int
-    """Milliseconds since the epoch."""
+    """When it became visible, in milliseconds since the epoch."""
     key: object = None
-    """The record's key, decoded; None when the document itself says it."""
+    """The decoded key of the record; None if the document contains it."""
     document: Mapping[str, Any] | None = None
-    """None: the document is gone."""
+    """None: the document was deleted."""
     lsn: int | None = None
-    """The commit LSN it claims to belong to."""
+    """The commit LSN that it claims to belong to."""
     problem: str | None = None
     """Why it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Records of one partition that a commit record covers."""
+    """The records of a partition that a commit record covers."""
 
     partition: int
     count: int
@@ -48,7 +48,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Holds a commit record: the output has all source transactions up to an LSN."""
+    """A commit record: the output contains all source transactions up to an LSN."""
 
     timeline: int
     lsn: int
@@ -57,49 +57,49 @@ class Commit:
     visible_ms: int
     ranges: tuple[OffsetRange, ...]
     skipped: tuple[int, ...] = ()
-    """Transactions that it says an operator has skipped."""
+    """The transactions that an operator has skipped, according to the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputRecords:
-    """Holds everything an adapter found."""
+    """Everything that an adapter has read."""
 
     outputs: Iterable[Output]
-    """In order within each partition; of snapshots, what changed from one to the next."""
+    """In order within each partition; for snapshots, the changes from one to the next."""
     commits: Sequence[Commit] = ()
     snapshots: Sequence[int] | None = None
-    """When each was seen, if the output is a table; the numbers are their outputs' partitions."""
+    """When each snapshot of a table was seen; outputs contain the number of theirs as the partition."""
     clock: str = "record timestamps"
-    """Where the times come from."""
+    """The source of the times."""
     timed_since_ms: int | None = None
-    """Delays are only meaningful for transactions committed since then; None: for all."""
+    """Delays are meaningful only for transactions committed since then; None: for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOutput:
-    """Holds an output with its key and value, if these are understood."""
+    """An output with its key and value, if they could be read."""
 
     output: Output
     key: DocumentKey = ()
     document: Document | None = None
-    """None: the document is gone."""
+    """None: the document was deleted."""
     digest: bytes | None = None
     problem: str | None = None
-    """Why key and value cannot be understood; None if they are."""
+    """Why key and value cannot be read; None if they could."""
 
 
 @dataclass(slots=True)
 class Observations:
-    """Collects findings, times, and the last value of every document while outputs pass by."""
+    """Collects findings, times, and the last value of every document while outputs are read."""
 
     findings: Findings = field(default_factory=Findings)
     outputs: int = 0
     deletes: int = 0
     shown: dict[DocumentKey, bytes | None] = field(default_factory=dict)
-    """The last value of every document, as a digest."""
+    """The digest of the last value of every document."""
     wrong: list[tuple[DocumentKey, Document]] = field(default_factory=list)
     unmeasured: int = 0
-    """Wrong documents beyond those that are kept."""
+    """The number of wrong documents that were not kept."""
     longest_wrong_ms: int = 0
     last_ms: int = 0
     delays: "array[int]" = field(default_factory=lambda: array("q"))
@@ -109,7 +109,7 @@ class Observations:
     _wrong_since: dict[DocumentKey, int] = field(default_factory=dict)
 
     def read(self, outputs: Iterable[Output], reader: DocumentReader) -> Iterator[ReadOutput]:
-        """Reads keys and values, and counts every output; passes on also what cannot be understood."""
+        """Reads keys and values, and counts every output; also yields outputs that cannot be read."""
         for output in outputs:
             self.outputs += 1
             self.deletes += output.document is None and output.problem is None
@@ -123,14 +123,14 @@ class Observations:
                 yield ReadOutput(output, problem=str(error))
 
     def record_right(self, read: ReadOutput) -> None:
-        """Notes that a document shows what it may show."""
+        """Records that a document shows a value that it may show."""
         self.shown[read.key] = read.digest
         since = self._wrong_since.pop(read.key, None)
         if since is not None:
             self._end_wrong(since, read.output.visible_ms)
 
     def record_wrong(self, read: ReadOutput, kind: Kind, text: str) -> None:
-        """Notes that a document shows what it must not show."""
+        """Records that a document shows a value that it must not show."""
         self.shown[read.key] = read.digest
         self._wrong_since.setdefault(read.key, read.output.visible_ms)
         self._wrong_times.append(read.output.visible_ms)
@@ -142,17 +142,17 @@ class Observations:
                 self.unmeasured += 1
 
     def record_delay(self, visible_ms: int, commit_ms: int) -> None:
-        """Notes from commit to visibility."""
+        """Records the delay from commit to visibility."""
         self._delayed_at.append(visible_ms)
         self.delays.append(visible_ms - commit_ms)
 
     def finish(self) -> None:
-        """Ends the times of values that are still wrong: they were so until the last output."""
+        """Counts values that are still wrong as wrong until the last output."""
         for since in self._wrong_since.values():
             self._end_wrong(since, self.last_ms)
 
     def timeline(self) -> list[TimeBucket]:
-        """Divides outputs over time into slices of equal length."""
+        """Divides the outputs into time slices of equal length."""
         if not self._times:
             return []
         first = min(self._times)
@@ -180,7 +180,7 @@ def _read_output(output: Output, reader: DocumentReader) -> ReadOutput:
 
 
 def describe(output: Output, key: DocumentKey | None = None) -> str:
-    """Names an output for a finding."""
+    """Returns the name of an output for a finding."""
     named = output.key if key is None else key[0] if len(key) == 1 else key
     claim = "" if output.lsn is None else f", commit LSN {output.lsn}"
     return f"document {named} at {output.place[0]}/{output.place[1]}{claim}"

@@ -1,9 +1,9 @@
-"""Reads outputs that are tables: every state of the table that was seen is a snapshot.
+"""Reads outputs that are tables: every observed state of a table is a snapshot.
 
-A table in PostgreSQL is watched; of Delta tables, and of Iceberg tables without a catalogue, every version
-that is still kept is read, or every one that a ledger names. What differs from one snapshot to the next is
-judged. A ledger says at which commit each snapshot is to be read, so what differs claims that commit; that of
-PostgreSQL is read in one transaction with the table.
+A table in PostgreSQL is watched. For Delta tables, and Iceberg tables without a catalogue, every version that
+still exists is read, or every version that a ledger names. The differences from one snapshot to the next are
+judged. A ledger names the commit of each snapshot, which its differences then claim; the ledger in PostgreSQL
+is read in the same transaction as the table.
 """
 
 import json
@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # the extra `lake` brings them; each is imported where a tabl
 
 _Row = Mapping[str, Any]
 _Shown = dict[DocumentKey, tuple[bytes, list[Any]]]
-"""The documents of a snapshot: digest, and the key as it was read."""
+"""The documents of a snapshot by key: the digest, and the key as it was read."""
 _AWAY_SECONDS: Final = 0.5
-"""Between two attempts to reach a server that is away."""
+"""The pause between two attempts to reach a server that is unavailable."""
 _ABSENT: Final = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 _PAUSE: Final = threading.Event()
 """Never set."""
@@ -41,14 +41,14 @@ class _Claim(NamedTuple):
     timeline: int
     lsn: int
     previous_lsn: int | None = None
-    """None: that of the snapshot before."""
+    """None: the LSN of the previous snapshot."""
 
 
 class _Snapshot(NamedTuple):
     visible_ms: int
     rows: Iterable[_Row]
     claim: _Claim | None = None
-    """The commit at which the table is, if something says so."""
+    """The commit at which the table is, if that is known."""
 
 
 def watch_table(
@@ -58,14 +58,14 @@ def watch_table(
     is_over: Callable[[], bool],
     now_ms: Callable[[], int],
 ) -> OutputRecords:
-    """Reads the table again and again until the time is over, and then once more; blocks for that time.
+    """Reads the table repeatedly until ``is_over`` returns true, and then once more; blocks until then.
 
-    Each snapshot is one transaction that changes nothing: what one reader sees of table and ledger at once.
-    A table or ledger that does not exist yet is waited for until it is over, and so is a server that goes
-    away after the first snapshot.
+    Each snapshot is one read-only transaction, in which a reader sees table and ledger together. It waits for
+    a table or ledger that does not exist yet, and for a server that becomes unavailable after the first
+    snapshot, until ``is_over`` returns true.
 
     Raises:
-        CertifyError: it cannot be read, or the ledger knows no batch of the pipeline.
+        CertifyError: it cannot be read, or the ledger has no batch of the pipeline.
     """
     started_ms = now_ms()
     try:
@@ -79,7 +79,7 @@ def watch_table(
 
 
 def read_lake_table(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
-    """Reads all versions of a Delta or Iceberg table, oldest first, or those that its ledger names.
+    """Reads all versions of a Delta or Iceberg table, or those that its ledger names, oldest first.
 
     Raises:
         CertifyError: it cannot be read.
@@ -100,7 +100,7 @@ def read_lake_table(output: OutputSpecification, reader: DocumentReader) -> Outp
 def _from_snapshots(
     reader: DocumentReader, snapshots: Iterable[_Snapshot], clock: str, timed_since_ms: int | None = None
 ) -> OutputRecords:
-    """Makes outputs of all snapshots, and a commit record of each that claims another commit."""
+    """Returns the outputs of all snapshots, and a commit record for each that claims a new commit."""
     times, outputs, commits = list[int](), list[Output](), list[Commit]()
     shown: _Shown = {}
     for visible_ms, rows, claim in snapshots:
@@ -118,9 +118,9 @@ def _from_snapshots(
 def _changes(
     reader: DocumentReader, rows: Iterable[_Row], before: _Shown, shown: _Shown
 ) -> Iterator[dict[str, Any]]:
-    """Yields what outputs say of documents that are new, different or gone since the snapshot before.
+    """Yields the contents of outputs for documents that were added, changed or removed since a snapshot.
 
-    Notes what is shown now.
+    Adds the present documents to ``shown``.
     """
     for row in rows:
         try:
@@ -139,7 +139,7 @@ def _changes(
 
 
 def _add_commit(commits: list[Commit], claim: _Claim, visible_ms: int, covered: OffsetRange) -> None:
-    """Adds a commit record, unless the snapshot claims the same commit as the one before."""
+    """Adds a commit record, unless the snapshot claims the same commit as the previous one."""
     before = commits[-1] if commits else None
     if before is None or (before.timeline, before.lsn) != (claim.timeline, claim.lsn):
         previous = claim.previous_lsn
@@ -152,7 +152,7 @@ def _add_commit(commits: list[Commit], claim: _Claim, visible_ms: int, covered: 
 def _ledger_snapshots(
     ledger: list[_Row], table: str | None, read: Callable[[int], list[_Row]]
 ) -> Iterator[_Snapshot]:
-    """Yields the snapshots that a ledger of a lake names."""
+    """Yields the snapshots that the ledger of a lake names."""
     for row in sorted(ledger, key=lambda row: (row["timeline"], row["commit_lsn"])):
         claim = _Claim(row["timeline"], row["commit_lsn"], row["previous_lsn"])
         rows = read(dict(row["snapshots"])[table])
@@ -209,11 +209,11 @@ class _DeltaTable:
         return DeltaError, OSError, KeyError
 
     def versions(self) -> Iterable[tuple[int, int]]:
-        """Yields the versions and their times, oldest first."""
+        """Returns the versions and their times, oldest first."""
         return sorted((int(commit["version"]), int(commit["timestamp"])) for commit in self._table.history())
 
     def rows(self, version: int | None = None) -> list[_Row]:
-        """Reads a version; None: the newest."""
+        """Returns the rows of a version; None: of the newest."""
         if version is not None:
             self._table.load_as_version(version)
         rows: list[_Row] = self._table.to_pyarrow_table().to_pylist()
@@ -221,7 +221,7 @@ class _DeltaTable:
 
 
 class _IcebergTable:
-    """Is named by a metadata file, or by its folder: then its newest metadata file is taken."""
+    """A table whose location is a metadata file, or a folder, which stands for its newest metadata file."""
 
     name, versions_name = "Iceberg", "snapshots"
 
@@ -241,11 +241,10 @@ class _IcebergTable:
         return NoSuchTableError, ValidationError, OSError, ValueError, KeyError
 
     def versions(self) -> Iterable[tuple[int, int]]:
-        """Yields the snapshots that readers could see, the newest one of each commit, and their times.
+        """Yields the snapshots that readers could see, which are the newest of each commit, and their times.
 
-        A commit may add several snapshots, for instance one that deletes and one that adds. Which was the
-        newest one say the metadata files of the commits, as long as they are kept; of older commits all are
-        taken.
+        A commit may add several snapshots, for instance one that deletes and one that adds. The metadata file
+        of the commit shows which is the newest, as long as it exists; of older commits, all are yielded.
         """
         metadata = self._table.metadata
         newest, known_since = {metadata.current_snapshot_id}, metadata.last_updated_ms
@@ -253,7 +252,7 @@ class _IcebergTable:
             try:
                 newest.add(_iceberg(before.metadata_file).metadata.current_snapshot_id)
             except OSError:
-                continue  # deleted, as old metadata files may be
+                continue  # old metadata files may have been deleted
             known_since = min(known_since, before.timestamp_ms)
         kept = {snapshot.snapshot_id for snapshot in metadata.snapshots}
         for entry in metadata.snapshot_log:
@@ -262,7 +261,7 @@ class _IcebergTable:
                 yield version, visible_ms
 
     def rows(self, version: int | None = None) -> list[_Row]:
-        """Reads a snapshot; None: the newest."""
+        """Returns the rows of a snapshot; None: of the newest."""
         rows: list[_Row] = self._table.scan(snapshot_id=version).to_arrow().to_pylist()
         return rows
 

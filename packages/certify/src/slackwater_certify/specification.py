@@ -1,6 +1,6 @@
-"""Reads ``certify.toml``: the output to be judged, and by what.
+"""Reads ``certify.toml``, which specifies the output to be judged and what it is judged by.
 
-``certify.toml`` as frozen values; relative paths count from the file.
+The result is immutable. Relative paths are relative to the file.
 """
 
 import re
@@ -25,7 +25,7 @@ _QUOTED_NAME = re.compile(rf'({_QUOTED}|[^".][^.]*)\.({_QUOTED}|[^"].*)', re.DOT
 
 
 class OutputKind(StrEnum):
-    """Names the kind of place where an output is."""
+    """The kinds of outputs."""
 
     TOPIC = "topic"
     POSTGRES = "postgres"
@@ -34,16 +34,16 @@ class OutputKind(StrEnum):
 
 
 class Format(StrEnum):
-    """Form of the records of a topic."""
+    """The format of the records of a topic."""
 
     JSON = "json"
-    """Documents; a tombstone for one that vanishes."""
+    """Documents, with tombstones for deleted ones."""
     DEBEZIUM = "debezium"
-    """Change events: ``after`` is the document, ``op`` d says that it vanishes."""
+    """Change events: ``after`` is the document, and ``op`` d means that it was deleted."""
 
 
 class Scope(StrEnum):
-    """Subject of an invariant: each document, or the state as a whole."""
+    """What an invariant applies to: each document, or the whole state."""
 
     DOCUMENT = "document"
     STATE = "state"
@@ -51,59 +51,59 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputSpecification:
-    """Describes the output that is judged."""
+    """The output to be judged."""
 
     kind: OutputKind
     name: Text
-    """Topic; ``schema.table``; folder or metadata file of a lake table."""
+    """A topic, ``schema.table``, or the folder or metadata file of a lake table."""
     commits: Text | None = None
-    """Topic with commit records, if there is one."""
+    """The topic with commit records, if there is one."""
     lsn_header: Text | None = None
-    """Record header with the commit LSN in decimal digits, if there is one."""
+    """The record header with the commit LSN in decimal digits, if there is one."""
     ledger: Text | None = None
-    """What says at which commit a table is: of a table in PostgreSQL its pipeline, which has a row in
-    ``slackwater.ledger``; of a lake table the folder or metadata file of another one."""
+    """Where the commit of a table is recorded. For a table in PostgreSQL, this is its pipeline, which has a
+    row in ``slackwater.ledger``; for a lake table, the folder or metadata file of the ledger's table."""
     table: Text | None = None
-    """The name of the table in that one, of a lake."""
+    """The name of a lake table in its ledger."""
     format: Format = Format.JSON
-    """Of the records of a topic."""
+    """The format of the records of a topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSpecification:
-    """Describes the database whose committed states are the measure."""
+    """The database whose committed states the output is compared with."""
 
     name: Text
     """The connector's ``topic.prefix``."""
     schema: Path
-    """File with CREATE TABLE statements."""
+    """A file with CREATE TABLE statements."""
     transactions: str = ""
-    """Topic with BEGIN and END; that of Debezium if nothing else is said."""
+    """The topic with BEGIN and END; the default is Debezium's name."""
     topics: Mapping[str, Text] = field(default_factory=dict)
-    """Table to topic, for tables whose changes a transform sends elsewhere; several may share one."""
+    """By table: the topic, if a transform routes its changes elsewhere. Several tables may share one."""
 
     def __post_init__(self) -> None:
-        """Completes what may be left out, and makes full names of names in quotes."""
+        """Completes omitted values, and removes the quotes from names."""
         object.__setattr__(self, "transactions", self.transactions or f"{self.name}.transaction")
         object.__setattr__(self, "topics", {_full_name(name): t for name, t in self.topics.items()})
 
     @property
     def cuts(self) -> str:
-        """Topic with what operators have skipped; only sources of Slackwater have one."""
+        """The topic that records what operators have skipped; only sources of Slackwater have one."""
         return f"{self.name}.slackwater.cuts"
 
     def topic(self, table: str) -> str:
-        """Topic with the changes of a table, ``schema.table``."""
+        """Returns the topic with the changes of a table, ``schema.table``."""
         return self.topics.get(table) or _FORBIDDEN.sub(_underscores, f"{self.name}.{table}")[:_LONGEST_TOPIC]
 
 
 def _underscores(found: re.Match[str]) -> str:
-    """Debezium replaces what Kafka does not allow in the names of topics, unit by unit of UTF-16."""
+    """Replaces what Kafka does not allow in topic names as Debezium does: each unit of UTF-16."""
     return "_" * (len(found[0].encode("utf-16-le")) // 2)
 
 
 def _full_name(written: str) -> str:
-    """Returns ``schema.table`` for a name of which SQL's quotes may surround the parts."""
+    """Returns ``schema.table`` for a name whose parts may be in SQL's quotes."""
     found = _QUOTED_NAME.fullmatch(written)
     parts = () if found is None else found.groups()
     return ".".join(p[1:-1].replace('""', '"') if p[0] == '"' else p for p in parts) or written
@@ -111,18 +111,18 @@ def _full_name(written: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ViewSpecification:
-    """Contents that the output should have, given a state of the database."""
+    """The contents that the output should have for a given state of the database."""
 
     sql: Path
     key: tuple[str, ...]
-    """Columns of the output that identify a document."""
+    """The columns of the output that identify a document."""
     unordered: frozenset[str] = frozenset()
-    """List columns whose order does not count."""
+    """The list columns whose order is ignored."""
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By table: the columns that name the document a row belongs to. Empty: evaluate the view whole."""
+    """By table: the columns that identify the document of a row. Empty: the view is evaluated as a whole."""
 
     def __post_init__(self) -> None:
-        """Makes full names of names in quotes."""
+        """Removes the quotes from names."""
         object.__setattr__(self, "rows", {_full_name(name): names for name, names in self.rows.items()})
 
 
@@ -134,12 +134,12 @@ class Invariant:
     holds: Text
     scope: Scope = Scope.DOCUMENT
     error: Text | None = None
-    """SQL that says how wrong it is."""
+    """SQL that measures how wrong it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """Holds everything that ``certify.toml`` says."""
+    """The contents of ``certify.toml``."""
 
     file: Path
     output: OutputSpecification
@@ -150,38 +150,38 @@ class Specification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """Addresses; only those that a specification needs have to be given."""
+    """Addresses of servers; only those that a specification needs are required."""
 
     bootstrap: str | None = None
-    """Brokers with the source's topics and with output topics."""
+    """The brokers that have the topics of the source and of outputs."""
     dsn: str | None = None
-    """The source database, for the final state; also where an output of kind ``postgres`` is."""
+    """The source database, for the final state, and by default for an output of kind ``postgres``."""
     output_dsn: str | None = None
-    """Where an output of kind ``postgres`` is, if not in the source database."""
+    """The database of an output of kind ``postgres``, if it is not the source database."""
     kafka: Mapping[str, str] = field(default_factory=dict)
     """Other librdkafka settings."""
     registry: str | None = None
-    """The schema registry of output topics whose records name schemas."""
+    """The schema registry, if records of output topics refer to schemas."""
     registry_user: str | None = None
-    """The user there; None: no authentication."""
+    """The user of the registry; None: no authentication."""
     registry_password: str | None = field(default=None, repr=False)
     """The user's password."""
 
     def brokers(self, purpose: str) -> dict[str, str]:
-        """Returns the librdkafka settings by which the brokers are reached.
+        """Returns the librdkafka settings for connecting to the brokers.
 
         Raises:
-            CertifyConfigError: nobody gave them.
+            CertifyConfigError: no brokers are given.
         """
         if self.bootstrap is None:
             raise _missing("bootstrap", purpose)
         return {"bootstrap.servers": self.bootstrap, **self.kafka}
 
     def output_database(self) -> str:
-        """Returns where an output table is.
+        """Returns the database of an output table.
 
         Raises:
-            CertifyConfigError: nobody gave it.
+            CertifyConfigError: no database is given.
         """
         found = self.output_dsn or self.dsn
         if found is None:
@@ -190,10 +190,10 @@ class Connections:
 
 
 def load_specification(path: Path | str) -> Specification:
-    """Reads a ``certify.toml``, or the one in a folder.
+    """Reads a ``certify.toml`` file, or the one in a folder.
 
     Raises:
-        CertifyConfigError: the file is missing, no TOML, or a key is missing, unknown or wrong.
+        CertifyConfigError: the file is missing or not TOML, or a key is missing, unknown or wrong.
     """
     file = Path(path)
     file = file / FILE_NAME if file.is_dir() else file
@@ -233,7 +233,7 @@ def _specification(file: Path, content: dict[str, Any]) -> Specification:
 
 
 def _read(kind: type[_Part], file: Path, path: str, content: object) -> _Part:
-    """Makes a part of the specification of a TOML table; unknown keys are an error."""
+    """Converts a TOML table to a part of the specification; unknown keys are an error."""
     if not isinstance(content, dict):
         missing = f"missing; expected a table [{path}]" if content is None else "expected a table"
         raise wrong_key(str(file), path, missing)

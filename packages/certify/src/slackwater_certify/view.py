@@ -1,8 +1,8 @@
-"""Reads the declared tables, and makes the view's own SQL ready for DuckDB.
+"""Reads the declared tables, and prepares the view's SQL for DuckDB.
 
-Two things are changed in the view. The word TRANSACTIONALLY goes. And where the view groups by a table's
-primary key, as PostgreSQL allows, the table's other columns are added to GROUP BY, since DuckDB does not know
-that they depend on the key; that cannot change the result.
+Two changes are made to the view. The word TRANSACTIONALLY is removed. And where the view groups by the
+primary key of a table, as PostgreSQL allows, the other columns of the table are added to GROUP BY, because
+DuckDB does not know that they depend on the key. This cannot change the result.
 """
 
 import json
@@ -25,7 +25,7 @@ _CREATE_TABLE = re.compile(
     r"\s*CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:(\"[^\"]+\"|\w+)\s*\.)?", re.IGNORECASE
 )
 _SAME_COLUMN = re.compile("Catalog Error: Column with name .* already exists!", re.DOTALL)
-"""What DuckDB says of two columns that it takes for one; PostgreSQL has no two of the same name."""
+"""DuckDB's error for two columns that it considers equal; PostgreSQL refuses equal names itself."""
 _NAMES = "SELECT schema_name || '.' || table_name FROM duckdb_tables() WHERE NOT internal ORDER BY table_oid"
 _KEYS = """
 SELECT schema_name || '.' || table_name, constraint_column_names FROM duckdb_constraints()
@@ -50,32 +50,32 @@ _FOREIGN = (
     (re.compile(r"\bserial\b", re.IGNORECASE), "int"),
     (re.compile(r"\bjsonb\b", re.IGNORECASE), "json"),
 )
-"""Words that PostgreSQL takes in CREATE TABLE and DuckDB does not, without meaning for the values."""
+"""Words in CREATE TABLE that PostgreSQL accepts and DuckDB does not, and that do not affect values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Describes a table of the source."""
+    """A table of the source."""
 
     name: str
     """``schema.table``."""
     columns: tuple[tuple[str, DuckDBPyType], ...]
     primary_key: tuple[str, ...]
     identity_index: str = ""
-    """The index whose columns identify old rows instead of the primary key's; empty if there is none."""
+    """The index that identifies old rows instead of the primary key; empty if there is none."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Schema and table."""
+        """The schema and the name of the table."""
         return tuple(self.name.split(".", 1))
 
 
 def read_tables(ddl: str, file: str) -> dict[str, Table]:
-    """Reads the tables of CREATE TABLE statements, by ``schema.table``; other statements are ignored.
+    """Returns the tables of CREATE TABLE statements by ``schema.table``; other statements are ignored.
 
     Raises:
-        CertifyConfigError: DuckDB refuses a statement, or takes two tables, or two columns of a table, for
-            one because their names differ only in upper and lower case.
+        CertifyConfigError: DuckDB refuses a statement, or cannot distinguish two tables, or two columns of a
+            table, whose names differ only in upper and lower case.
     """
     written: dict[str, str] = {}
     with connect() as connection:
@@ -85,7 +85,7 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
                 other = written.setdefault(name.lower(), name)
                 if other != name:
                     problem = f"{file}: {other} and {name} differ only in upper and lower case"
-                    hint = "DuckDB takes them for one: certify with a schema of only this view's tables"
+                    hint = "DuckDB cannot distinguish them: certify with a schema of only this view's tables"
                     raise CertifyConfigError(problem, hint)
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
                 connection.execute(statement)
@@ -94,7 +94,7 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
         except duckdb.Error as error:
             if isinstance(error, duckdb.CatalogException) and _SAME_COLUMN.match(str(error)):
                 problem = f"{file}: table {name} has columns whose names differ only in upper and lower case"
-                raise CertifyConfigError(problem, "DuckDB takes them for one: rename one") from error
+                raise CertifyConfigError(problem, "DuckDB cannot distinguish them: rename one") from error
             raise CertifyConfigError(f"{file}: DuckDB refuses the tables: {error}") from error
     if not types:
         raise CertifyConfigError(f"{file}: it contains no CREATE TABLE statement")
@@ -106,12 +106,12 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
 
 
 def connect(sql: str = "") -> duckdb.DuckDBPyConnection:
-    """Opens a database in memory, in UTC, for SQL that somebody else wrote.
+    """Opens a database in memory, in UTC, for SQL that is not trusted.
 
-    It reads and writes no file but its own temporary ones, attaches nothing, loads no extension, sees none of
-    this program's variables, and cannot be configured otherwise.
+    It reads and writes only its own temporary files, attaches no database, loads no extension, has no access
+    to this program's variables, and cannot be reconfigured.
 
-    Optimizations that may get ``sql`` wrong, as DuckDB writes it, are off.
+    Optimizations that may evaluate ``sql``, in DuckDB's notation, incorrectly are disabled.
     """
     connection = duckdb.connect(
         config={
@@ -121,8 +121,8 @@ def connect(sql: str = "") -> duckdb.DuckDBPyConnection:
         }
     )
     connection.execute("SET TimeZone = 'UTC'")
-    # Else DuckDB 2.0.0 may mix up the columns of a join that two branches of a UNION have in common, and let
-    # count(x) FILTER (WHERE y IS NULL) over a FULL JOIN count NULLs.
+    # Otherwise, DuckDB 2.0.0 may confuse the columns of a join that two branches of a UNION share, and count
+    # NULLs in count(x) FILTER (WHERE y IS NULL) over a FULL JOIN.
     wrong = "common_subplan,filter_pushdown" if "FULL JOIN" in sql else "common_subplan"
     connection.execute(f"SET disabled_optimizers = '{wrong}'")
     connection.execute("SET lock_configuration = true")
@@ -130,7 +130,7 @@ def connect(sql: str = "") -> duckdb.DuckDBPyConnection:
 
 
 def quoted(*parts: str) -> str:
-    """Quotes a name, or the parts of one, as SQL writes it."""
+    """Returns a name, or the parts of one, in SQL's quotes."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
@@ -140,12 +140,12 @@ def _types(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[tuple[str,
 
 
 def _meant(name: str) -> str:
-    """Returns the name that PostgreSQL understands."""
+    """Returns the name to which PostgreSQL resolves a written one."""
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
 
 
 def _create_statements(ddl: str) -> Iterator[tuple[str, str, str]]:
-    """Yields schema and table as written, and the statement as DuckDB takes it."""
+    """Yields schema and table as written, and the statement in a form that DuckDB accepts."""
     for statement in _STATEMENTS.findall(_bare(ddl)):
         found = _CREATE_TABLE.match(statement)
         if found:
@@ -156,7 +156,7 @@ def _create_statements(ddl: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _identity_indexes(ddl: str) -> dict[str, str]:
-    """Returns by table the index of REPLICA IDENTITY USING INDEX, unless it is that of the primary key."""
+    """Returns by table the index of REPLICA IDENTITY USING INDEX; empty if it is the primary key's."""
     found = {}
     for statement in _STATEMENTS.findall(_bare(ddl)):
         if match := _IDENTITY.match(statement):
@@ -170,24 +170,24 @@ def _bare(ddl: str) -> str:
 
 
 Values = tuple[object, ...]
-"""A row as Debezium wrote it, in the order of the table's columns."""
+"""A row in the order of the table's columns, with the values that Debezium wrote."""
 RowKey = Callable[[Values], DocumentKey | None]
-"""The document a row belongs to; None: to no document."""
+"""Returns the key of the document that a row belongs to; None: it belongs to none."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Holds a view with what it reads."""
+    """A view and what it reads."""
 
     sql: str
     tables: Mapping[str, Table]
-    """Declared tables that it reads."""
+    """The declared tables that it reads."""
     reader: DocumentReader
-    """Reads its documents."""
+    """The reader of its documents."""
 
 
 def load_view(specification: Specification) -> View:
-    """Reads the files a specification names, and has DuckDB check them.
+    """Reads the files that a specification names, and lets DuckDB check them.
 
     Raises:
         CertifyConfigError: the tables or the view cannot be used, or a column that the specification names
@@ -290,17 +290,17 @@ def _reader(specification: Specification, columns: Sequence[Column]) -> Document
 def _check_keys(tables: Mapping[str, Table], file: str) -> None:
     for table in tables.values():
         if not table.primary_key:
-            problem = f"table {table.name} has no primary key, so its changes cannot be told apart"
+            problem = f"table {table.name} has no primary key, so its rows cannot be distinguished"
             raise CertifyConfigError(f"{file}: {problem}")
         if table.identity_index:
             raise keyless_identity(f"{table.name} in {file}")
 
 
 def row_keys(specification: Specification, view: View) -> dict[str, RowKey]:
-    """Says for each table how its rows find their document.
+    """Returns for each table the function that finds the document of a row.
 
     Raises:
-        CertifyConfigError: ``[view.rows]`` lacks a table of the view or names a column that is not there.
+        CertifyConfigError: ``[view.rows]`` lacks a table of the view, or names a column that does not exist.
     """
     named = specification.view.rows
     if not named:
