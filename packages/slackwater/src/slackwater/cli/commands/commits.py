@@ -51,13 +51,10 @@ _SHOWN = 20
 _COMMITS = ("commit", "committed at (UTC)", "xid", "documents", "where")
 
 
-class CommitLog:
+class _CommitLog:
     """The commit records of a pipeline. Not thread-safe; Kafka's errors are passed on.
 
     Every commit topic of a pipeline holds the same records: one of them is read.
-
-    Raises:
-        InputError: nobody of that name has written to this Kafka.
     """
 
     def __init__(self, reader: TopicReader, pipeline: str) -> None:
@@ -169,7 +166,7 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
     kafka = kafka_settings(settings, "where the output is")
     output = Output()
     with explained(f"the commits of {name}"), TopicReader(kafka.client_config, _SECONDS) as reader:
-        log = CommitLog(reader, name)
+        log = _CommitLog(reader, name)
         if place is not None:
             low, end = log.bounds()
             answer = find_document(low, end, log.record_from, *place)
@@ -256,7 +253,7 @@ def _held(answer: Answer, what: str) -> str:
 
 
 def _records(
-    log: CommitLog, begin: CommitPosition | None, last: int | None, *, follow: bool
+    log: _CommitLog, begin: CommitPosition | None, last: int | None, *, follow: bool
 ) -> Iterator[PlacedCommit]:
     low, end = log.bounds()
     start = end

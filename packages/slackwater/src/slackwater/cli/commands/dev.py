@@ -89,7 +89,7 @@ def up(settings: Settings, tables: tuple[str, ...], database: str | None, no_con
     output.table(_rows(status))
     output.line()
     values = _values(status)
-    is_written = write_settings(Path(DEFAULT_FILE), values)
+    is_written = _write_settings(Path(DEFAULT_FILE), values)
     output.lines(_next_lines(values, is_written=is_written, connects=not no_connect))
 
 
@@ -242,12 +242,8 @@ def settings_text(values: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_settings(path: Path, values: Mapping[str, str]) -> bool:
-    """Writes the file, unless somebody else has written one; says if it did.
-
-    Raises:
-        InputError: the file cannot be read or written.
-    """
+def _write_settings(path: Path, values: Mapping[str, str]) -> bool:
+    """Writes the file, unless somebody else has written one; says if it did."""
     try:
         if path.exists() and not path.read_text(encoding="utf-8").startswith(FIRST_LINE):
             return False

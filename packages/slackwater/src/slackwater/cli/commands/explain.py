@@ -1,7 +1,7 @@
 """``slackwater explain``."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import orjson
@@ -14,6 +14,9 @@ from slackwater.command.output import Output, json_option
 from slackwater.control import EqualStages, Sharing, find_equal_stages
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import RunSection, Settings
+
+if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
+    from slackwater.pipeline.definition import PipelineDefinition
 
 
 @settings_command()
@@ -62,24 +65,22 @@ def explain(
 
     if source is not None:
         raise click.UsageError("--source can only be used with --sharing")
-    run, folder = settings.run, pipeline_folder(pipeline)
-    definition = load_pipeline(folder)
-    sizes = None if run.checkpoint is None else _state_bytes(run, definition.revision, folder)
+    run, definition = settings.run, load_pipeline(pipeline_folder(pipeline))
+    sizes = None if run.checkpoint is None else _state_bytes(run, definition)
     explanation = explained(definition, with_sql=with_sql or as_json, state_bytes=sizes)
     text = orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode()
     output.report(text, explanation_lines(explanation), as_json=as_json)
 
 
-def _state_bytes(run: RunSection, revision: int, folder: Path) -> dict[int, int]:
+def _state_bytes(run: RunSection, definition: "PipelineDefinition") -> dict[int, int]:
     """Reads what each stage keeps in the checkpoint."""
     from slackwater.engine.state.inspection import find_state
-    from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.checkpoint import Checkpoint
     from slackwater.pipeline.settings import revision_checkpoint
 
-    checkpoint = Checkpoint(revision_checkpoint(run.checkpoint or "", revision), run.spark_conf)
+    checkpoint = Checkpoint(revision_checkpoint(run.checkpoint or "", definition.revision), run.spark_conf)
     found = find_state(checkpoint.store)
-    if not found.is_of(load_pipeline(folder).plan):
+    if not found.is_of(definition.plan):
         hint = "specify the checkpoint of the current version of this pipeline"
         raise CommandConfigError(
             f"checkpoint {checkpoint.store.address} contains the state of different views", hint

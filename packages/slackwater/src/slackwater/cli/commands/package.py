@@ -201,8 +201,11 @@ def write_archive(
         gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, raw, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for name in sorted(files):
-            _add(archive, files[name])
+        for name, file in sorted(files.items()):
+            content = file.content if isinstance(file.content, bytes) else file.content.read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), file.mode
+            archive.addfile(entry, io.BytesIO(content))
     draft.rename(target)
     return target.stat().st_size
 
@@ -264,13 +267,6 @@ def _pipeline_files(folder: Path, project: Project) -> Iterator[_File]:
     yield _File(f"{info}/METADATA", metadata.encode())
     entry = f"[{ENTRY_POINTS}]\n{project.name} = {NAMESPACE}.{module}\n"
     yield _File(f"{info}/entry_points.txt", entry.encode())
-
-
-def _add(archive: tarfile.TarFile, file: _File) -> None:
-    content = file.content if isinstance(file.content, bytes) else file.content.read_bytes()
-    entry = tarfile.TarInfo(file.name)
-    entry.size, entry.mode = len(content), file.mode
-    archive.addfile(entry, io.BytesIO(content))
 
 
 @settings_command()

@@ -74,26 +74,18 @@ class Remains:
         yield from (f"by hand     {text}" for text in self.by_hand)
 
 
-def runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
-    """Returns every run of a pipeline that is known, in the order in which they began.
-
-    Raises:
-        InputError: There is none.
-        TopicUnavailableError: The topic of pipelines cannot be read.
-    """
-    found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
+def _runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
+    """Returns every run of a pipeline that is known, in the order in which they began."""
+    known = known_runs(log.read())
+    found = [each for each in known if each.registration.pipeline == pipeline]
     if not found:
-        names = (run.registration.pipeline for run in known_runs(log.read()))
+        names = (run.registration.pipeline for run in known)
         raise unknown("pipeline", pipeline, names, "the name includes the revision, as in orders.v2")
     return sorted(found, key=lambda run: run.offset)
 
 
-def check_not_running(runs: Sequence[KnownRun], now_ms: int) -> None:
-    """Refuses a pipeline with a run that may still be active.
-
-    Raises:
-        InputError: One was heard of within a minute, and has not ended.
-    """
+def _check_not_running(runs: Sequence[KnownRun], now_ms: int) -> None:
+    """Refuses a pipeline with a run that may still be active."""
     for each in runs:
         if each.holds_name(now_ms):
             run = each.registration
@@ -104,12 +96,8 @@ def check_not_running(runs: Sequence[KnownRun], now_ms: int) -> None:
             )
 
 
-def check_not_a_source(pipeline: str, topology: Topology) -> None:
-    """Refuses a pipeline whose output other pipelines read.
-
-    Raises:
-        InputError: One does; nothing was removed.
-    """
+def _check_not_a_source(pipeline: str, topology: Topology) -> None:
+    """Refuses a pipeline whose output other pipelines read."""
     readers = sorted({link.read_by for link in topology.links if link.pipeline == pipeline})
     if readers:
         raise InputError(
@@ -151,10 +139,10 @@ def remove_pipeline(
         CommandConfigError: Nothing says where its outputs are.
     """
     kafka, now_ms = kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now())
-    runs = runs_of(log, pipeline)
-    check_not_running(runs, now_ms)
+    runs = _runs_of(log, pipeline)
+    _check_not_running(runs, now_ms)
     topology = make_topology(log.read(), {}, now_ms)
-    check_not_a_source(pipeline, topology)
+    _check_not_a_source(pipeline, topology)
     read = readers_of(settings, topology, runs[-1].registration.base_name)
     with open_leases(kafka) as leases:
         check_unread(pipeline, read.values(), leases.read(), now_ms)
@@ -188,7 +176,7 @@ def check_retirable(found: Mapping[int, KnownRun], number: int, now_ms: int, age
             f"{name!r} is the only revision of its pipeline",
             f"what another revision has replaced is removed here; else: slackwater pipeline delete {name}",
         )
-    check_not_running([run], now_ms)
+    _check_not_running([run], now_ms)
     silent = timedelta(milliseconds=now_ms - run.heard_ms)
     if silent < age:
         raise InputError(
@@ -259,9 +247,9 @@ def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iter
     )
     log.ensure()
     offset = log.register(own)
-    others = [each for each in runs_of(log, last.pipeline) if each.registration.run != own.run]
+    others = [each for each in _runs_of(log, last.pipeline) if each.registration.run != own.run]
     try:
-        check_not_running([each for each in others if each.offset < offset], epoch_ms(SystemClock().now()))
+        _check_not_running([each for each in others if each.offset < offset], epoch_ms(SystemClock().now()))
     except InputError:
         log.forget(own.pipeline, own.run)
         raise
@@ -470,9 +458,9 @@ def delete(settings: Settings, name: str, outputs: bool, yes: bool) -> None:
         if outputs:
             remove_pipeline(settings, log, name, output, done="deleted", yes=yes)
             return
-        runs, now_ms = runs_of(log, name), epoch_ms(SystemClock().now())
-        check_not_running(runs, now_ms)
-        check_not_a_source(name, make_topology(log.read(), {}, now_ms))
+        runs, now_ms = _runs_of(log, name), epoch_ms(SystemClock().now())
+        _check_not_running(runs, now_ms)
+        _check_not_a_source(name, make_topology(log.read(), {}, now_ms))
         for each in runs:
             log.forget(name, each.registration.run)
     output.line(f"deleted: {name}")

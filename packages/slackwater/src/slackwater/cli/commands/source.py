@@ -48,9 +48,12 @@ class Plan(Generic[DecisionT]):
     lines: tuple[str, ...]
     """What it would do, for people."""
 
-    def taken(self, wall_ms: int, decided_by: str, reason: str) -> DecisionT:
-        """Returns the record that sidecars obey."""
-        return replace(self.decision, wall_ms=wall_ms, decided_by=decided_by, reason=reason)
+    def record(self, sources: Sources, decided_by: str, reason: str) -> int:
+        """Takes it: sidecars obey the record. Returns its offset in the cut log."""
+        now_ms = epoch_ms(sources.clock.now())
+        taken = replace(self.decision, wall_ms=now_ms, decided_by=decided_by, reason=reason)
+        (offset,) = sources.log.append_records([taken])
+        return offset
 
 
 def decisions_in(log: CutLog) -> list[Decision]:
@@ -86,13 +89,8 @@ def refusal_in_force(records: Iterable[LogRecord]) -> Refusal | None:
     return newest
 
 
-def plan_pass(source: str, log: CutLog, log_offset: int) -> Plan[PassDecision]:
-    """Determines how a record of the cut log is damaged, which would be passed.
-
-    Raises:
-        InputError: nothing is, or it is not the first one that holds readers up.
-        TopicUnavailableError, StateError: the log cannot be read.
-    """
+def _plan_pass(source: str, log: CutLog, log_offset: int) -> Plan[PassDecision]:
+    """Determines how a record of the cut log is damaged, which would be passed."""
     try:
         if 0 <= log_offset < log.end():
             log.records(log_offset - 1, limit=1)
@@ -377,7 +375,7 @@ def pass_record(settings: Settings, offset: int, reason: str, yes: bool) -> None
       slackwater source pass-record --source inv --offset 4711 --reason "written by hand, ticket 18"
     """
     with _opened(settings) as sources:
-        plan = plan_pass(sources.topics.source, sources.log, offset)
+        plan = _plan_pass(sources.topics.source, sources.log, offset)
         _take(sources, plan, "Skip it?", reason=reason, yes=yes)
 
 
@@ -394,8 +392,7 @@ def _take(sources: Sources, plan: Plan[Decision], question: str, *, reason: str,
     output.lines(plan.lines)
     if not yes:
         click.confirm(question, abort=True)
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
-    (offset,) = sources.log.append_records([plan.taken(epoch_ms(sources.clock.now()), who, reason)])
+    offset = plan.record(sources, f"{getpass.getuser()}@{socket.gethostname()}", reason)
     output.line(f"decided; recorded in the cut log at offset {offset}. Sidecars apply it within a second.")
 
 

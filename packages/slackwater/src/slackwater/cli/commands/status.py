@@ -181,7 +181,7 @@ def status_lines(store: RedisMarkerStore, source: str, timeline: int, now: datet
     Raises:
         MarkerStoreUnavailableError: the store is away.
     """
-    status, timeline = _status(store, source, timeline)
+    (status, timeline), now_ms = _status(store, source, timeline), epoch_ms(now)
     newest = store.newest(source, timeline)
     if status is None and newest is None:
         return [
@@ -191,13 +191,13 @@ def status_lines(store: RedisMarkerStore, source: str, timeline: int, now: datet
     rows = [("source", f"{source}, timeline {timeline}")]
     if status is not None:
         rows.append(("state", f"{status.state}{': ' if status.detail else ''}{status.detail}"))
-        rows.append(("sidecar", f"{status.sidecar}, last heard {_ago(status.wall_ms, now)}"))
-        rows.extend(_connector(status, now))
-    rows.extend(_frontier(newest.cut, now) if newest else [("frontier", "no cut yet")])
-    return [*aligned(rows), "", *_open(store.open(source), now)]
+        rows.append(("sidecar", f"{status.sidecar}, last heard {ago(status.wall_ms, now_ms)}"))
+        rows.extend(_connector(status, now_ms))
+    rows.extend(_frontier(newest.cut, now_ms) if newest else [("frontier", "no cut yet")])
+    return [*aligned(rows), "", *_open(store.open(source), now_ms)]
 
 
-def _connector(status: FrontierStatus, now: datetime) -> Iterator[tuple[str, str]]:
+def _connector(status: FrontierStatus, now_ms: int) -> Iterator[tuple[str, str]]:
     report = status.connector
     if report is None:
         return
@@ -205,40 +205,36 @@ def _connector(status: FrontierStatus, now: datetime) -> Iterator[tuple[str, str
     if report.state:
         yield "connector", ", ".join(filter(None, (report.state.lower(), tasks)))
     if report.heartbeat_ms is not None:
-        yield "heartbeat", _ago(report.heartbeat_ms, now)
+        yield "heartbeat", ago(report.heartbeat_ms, now_ms)
     if report.slot is not None and report.slot.exists:
         used = "in use" if report.slot.is_active else "not in use"
         kept = f"{report.slot.retained_bytes / (1 << 20):,.1f} MiB of WAL kept"
         yield "slot", f"{report.slot.name}, {used}, {kept}"
 
 
-def _frontier(cut: Cut, now: datetime) -> Iterator[tuple[str, str]]:
+def _frontier(cut: Cut, now_ms: int) -> Iterator[tuple[str, str]]:
     partitions = sum(len(offsets) for offsets in cut.end_offsets.values())
     yield "frontier", f"{format_position(cut.lsn)} ({cut.lsn})"
     yield (
         "newest commit",
-        f"{from_epoch_ms(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {_ago(cut.commit_ts_ms, now)}",
+        f"{from_epoch_ms(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {ago(cut.commit_ts_ms, now_ms)}",
     )
     yield "change events", f"{cut.event_count:,} in {len(cut.end_offsets)} topics, {partitions} partitions"
 
 
-def _open(transactions: list[OpenTransaction], now: datetime) -> list[str]:
+def _open(transactions: list[OpenTransaction], now_ms: int) -> list[str]:
     if not transactions:
         return ["open transactions: none"]
     rows = [("open transactions", "since", "received / expected", "")]
     for transaction in transactions:
         events = ", ".join(_counts(transaction.received, transaction.expected)) or "-"
-        rows.append((f"xid {transaction.xid}", _ago(transaction.since_ms, now), events, transaction.hint))
+        rows.append((f"xid {transaction.xid}", ago(transaction.since_ms, now_ms), events, transaction.hint))
     return [*aligned(rows), "`slackwater doctor` shows the cause and the remedy"]
 
 
 def _counts(received: Mapping[str, int], expected: Mapping[str, int]) -> Iterator[str]:
     for table in sorted(received.keys() | expected.keys()):
         yield f"{table} {received.get(table, 0)} / {expected.get(table, '?')}"
-
-
-def _ago(milliseconds: int, now: datetime) -> str:
-    return ago(milliseconds, epoch_ms(now))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import json
 import uuid
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -245,13 +245,8 @@ def preview_lines(
     count = "1 transaction" if len(commits) == 1 else f"{len(commits):,} transactions"
     yield f"{format_position(newest.lsn)}  {at}  {count}, {events:,} change events"
     for view, changed in documents.items():
-        yield from _view_lines(view, changed, most)
-
-
-def _view_lines(view: str, changed: "Iterable[Document]", most: int) -> Iterator[str]:
-    documents = list(changed)
-    for _, key, document in documents[:most]:
-        text = "deleted" if document is None else document.decode()
-        yield f"  {view}  {key.decode()}  {text}"
-    if len(documents) > most:
-        yield f"  {view}  and {len(documents) - most:,} more"
+        for _, key, document in changed[:most]:
+            text = "deleted" if document is None else document.decode()
+            yield f"  {view}  {key.decode()}  {text}"
+        if len(changed) > most:
+            yield f"  {view}  and {len(changed) - most:,} more"

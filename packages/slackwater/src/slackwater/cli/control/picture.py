@@ -214,7 +214,7 @@ class ClusterPicture:
             InputError: it does not fit the facts; nothing was recorded.
             UnavailableError: Kafka does not answer.
         """
-        return self._examined(source).decide(request, client, self._clock)
+        return self._examined(source).decide(request, client)
 
     def end_lease(self, lease_id: str) -> bool:
         """Ends a lease; returns whether there was one."""
@@ -325,7 +325,7 @@ class _ExaminedSource:
         self._turn = threading.Lock()
         self.report = Fresh(self._examine, REPORT_AGE, clock)
 
-    def decide(self, request: DecisionRequest, client: str, clock: Clock) -> DecisionAnswer:
+    def decide(self, request: DecisionRequest, client: str) -> DecisionAnswer:
         """See :meth:`ClusterPicture.decide`."""
         with self._turn:
             facts, log = examine(self._sources), self._sources.log
@@ -334,10 +334,7 @@ class _ExaminedSource:
                 plan = plan_skip(facts, lsn_of(request.to_lsn, "to_lsn"), refusal_in(log))
             else:
                 plan = plan_timeline(facts, decisions_in(log), without_snapshot=request.without_snapshot)
-            offset = None
-            if not request.dry_run:
-                taken = plan.taken(epoch_ms(clock.now()), client, request.reason)
-                (offset,) = log.append_records([taken])
+            offset = None if request.dry_run else plan.record(self._sources, client, request.reason)
             return DecisionAnswer(lines=plan.lines, cut_log_offset=offset)
 
     def _examine(self) -> SourceReport:
