@@ -74,13 +74,9 @@ class JarSet:
 
     def version_of(self, artifact: str) -> str:
         """The pinned version of an artifact, for example of ``kafka_2.13``; empty when it is not there."""
-        names = (jar.name for jar in self.jars)
-        found = (
-            name.removeprefix(f"{artifact}-").removesuffix(".jar")
-            for name in names
-            if name.startswith(f"{artifact}-")
-        )
-        return next(found, "")
+        begin = f"{artifact}-"
+        found = (jar.name for jar in self.jars if jar.name.startswith(begin))
+        return next(found, "").removeprefix(begin).removesuffix(".jar")
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -127,11 +123,8 @@ def resolve_pinned(pinned: Traversable, root: Path, progress: Progress | None = 
     key = hashlib.sha256(manifest.encode()).hexdigest()[:12]
     wanted = JarSet(root / key, parse_manifest(manifest))
 
-    def fetch(target: Path, tell: Progress) -> None:
-        with resources.as_file(pinned / "ivy-pinned.xml") as ivy:
-            ivy_fetch(ivy)(target, tell)
-
-    ensure_jars(wanted, fetch, progress or (lambda line: logger.info("%s", line)))
+    tell = progress or (lambda line: logger.info("%s", line))
+    ensure_jars(wanted, ivy_fetch(pinned / "ivy-pinned.xml"), tell)
     return wanted
 
 
@@ -197,13 +190,14 @@ def _fill(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
     tell(f"{len(wanted.jars)} jars are there and have the pinned checksums")
 
 
-def ivy_fetch(ivy: Path) -> Fetch:
+def ivy_fetch(ivy: Traversable) -> Fetch:
     """A download of exactly the artifacts that an Ivy file names, for :func:`ensure_jars`."""
 
     def fetch(target: Path, tell: Progress) -> None:
         ivy_cache = target.with_name(f"{target.name}.ivy")  # outlives a failure, so that a retry continues
-        with resources.as_file(_DATA / "ivysettings-pinned.xml") as settings:
-            _run_ivy(ivy, settings, ivy_cache, target, tell)
+        settings = resources.as_file(_DATA / "ivysettings-pinned.xml")
+        with resources.as_file(ivy) as file, settings as settings_file:
+            _run_ivy(file, settings_file, ivy_cache, target, tell)
         shutil.rmtree(ivy_cache, ignore_errors=True)
 
     return fetch

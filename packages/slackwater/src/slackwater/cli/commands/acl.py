@@ -12,25 +12,8 @@ from slackwater.cli.main import settings_group
 from slackwater.command.boundary import options
 from slackwater.command.invocation import setting, sources_of
 from slackwater.command.listening import Role, new_token
-from slackwater.protocol import SourceTopics
+from slackwater.protocol import SourceTopics, rights
 from slackwater.protocol.keys import commit_topic, cut_log_topic, table_name
-from slackwater.protocol.rights import (
-    Right,
-    SendingWay,
-    acl_commands,
-    audit_rights,
-    consumer_rights,
-    operator_rights,
-    processor_rights,
-    producer_rights,
-    reader_rights,
-    sender_rights,
-    sidecar_rights,
-    strimzi_user,
-    switched_rights,
-    switching_rights,
-    viewer_rights,
-)
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
@@ -52,17 +35,17 @@ _printed = options(
 """The options of what every role prints."""
 
 
-def _role(rights_of: Callable[..., Sequence[Right]]) -> Callable[..., None]:
+def _role(rights_of: Callable[..., Sequence[rights.Right]]) -> Callable[..., None]:
     """Makes the function of a command of what returns the rights for its settings and options."""
 
     def show(settings: Settings, user: str, form: str, **given: object) -> None:
-        rights = rights_of(settings, **given)
+        found = rights_of(settings, **given)
         if form == "json":
-            click.echo(orjson.dumps(rights, option=orjson.OPT_INDENT_2))
+            click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
         elif form == "strimzi":
-            click.echo(orjson.dumps(strimzi_user(user, rights), option=orjson.OPT_INDENT_2))
+            click.echo(orjson.dumps(rights.strimzi_user(user, found), option=orjson.OPT_INDENT_2))
         else:
-            for line in acl_commands(user, rights, settings.kafka.bootstrap or _BROKERS):
+            for line in rights.acl_commands(user, found, settings.kafka.bootstrap or _BROKERS):
                 click.echo(line)
 
     return _printed(update_wrapper(show, rights_of))
@@ -89,20 +72,20 @@ def acl() -> None:
 @acl.command()
 @_role
 @_SOURCE
-def sidecar(settings: Settings) -> list[Right]:
+def sidecar(settings: Settings) -> list[rights.Right]:
     """Print what a sidecar needs: of all tables of its source, or of those that sidecar.tables names.
 
     \b
     Example:
       slackwater acl sidecar --source inv --user sidecar-inv
     """
-    return _of_sources(settings, sidecar_rights)
+    return _of_sources(settings, rights.sidecar_rights)
 
 
 @acl.command()
 @_role
 @click.argument("folder", metavar="DIR")
-def pipeline(_: Settings, folder: str) -> Sequence[Right]:
+def pipeline(_: Settings, folder: str) -> Sequence[rights.Right]:
     """Print what the runs of the pipeline in DIR need.
 
     \b
@@ -149,7 +132,7 @@ def reader(  # noqa: PLR0913 - click hands over each option by its name
     earlier: bool,
     lease: bool,
     switched: str | None,
-) -> list[Right]:
+) -> list[rights.Right]:
     """Print what a service needs that reads outputs, or whole transactions of a connector's own topics.
 
     Members of a consumer group need --group. A service that follows switches between revisions needs the
@@ -169,10 +152,10 @@ def reader(  # noqa: PLR0913 - click hands over each option by its name
         inputs = _topics_of(settings, source)
         topics, logs = (*topics, *map(inputs.data, map(table_name, tables))), (*logs, cut_log_topic(source))
     if group is not None:
-        found = consumer_rights((*topics, *logs), group, is_by_unit=by_unit)
+        found = rights.consumer_rights((*topics, *logs), group, is_by_unit=by_unit)
     else:
-        found = reader_rights(topics, logs, pipelines, reads_earlier=earlier, takes_leases=lease)
-    return found + ([] if switched is None else switched_rights(switched))
+        found = rights.reader_rights(topics, logs, pipelines, reads_earlier=earlier, takes_leases=lease)
+    return found + ([] if switched is None else rights.switched_rights(switched))
 
 
 def _check_reader(
@@ -189,7 +172,7 @@ def _check_reader(
 
 @acl.command()
 @_role
-@click.argument("way", type=click.Choice([each.value for each in SendingWay]))
+@click.argument("way", type=click.Choice([each.value for each in rights.SendingWay]))
 @click.option(
     "--topic", "topics", multiple=True, required=True, metavar="TOPIC", help="A destination; repeat."
 )
@@ -205,7 +188,7 @@ def sender(
     is_pool: bool,
     source: str | None,
     table: str | None,
-) -> list[Right]:
+) -> list[rights.Right]:
     """Print what a service needs that sends messages with its database transactions, or its relay.
 
     \b
@@ -222,17 +205,17 @@ def sender(
       slackwater acl sender saved --topic paid --name shop-1 --pool --user shop
       slackwater acl sender capture --topic paid --name shop-relay --source inv --table public.outbox --user r
     """
-    used = SendingWay(way)
-    if name is None and used is not SendingWay.POLLING:
+    used = rights.SendingWay(way)
+    if name is None and used is not rights.SendingWay.POLLING:
         raise CommandConfigError("no --name was given", "give the name of the sender or relay")
-    if is_pool and used in (SendingWay.POLLING, SendingWay.CAPTURE):
+    if is_pool and used in (rights.SendingWay.POLLING, rights.SendingWay.CAPTURE):
         raise CommandConfigError(f"--pool was given for {way}", "a relay has no pool: leave it out")
     captured: list[str] = []
-    if used is SendingWay.CAPTURE:
+    if used is rights.SendingWay.CAPTURE:
         if source is None or table is None:
             raise CommandConfigError("the captured outbox was not given", "give --source and --table")
         captured = [_topics_of(settings, source).data(table_name(table)), cut_log_topic(source)]
-    return sender_rights(used, topics, name or "", captured, is_pool=is_pool)
+    return rights.sender_rights(used, topics, name or "", captured, is_pool=is_pool)
 
 
 @acl.command()
@@ -249,7 +232,7 @@ def receiver(
     group: str | None,
     outputs: tuple[str, ...],
     own_id: str | None,
-) -> list[Right]:
+) -> list[rights.Right]:
     """Print what a service needs that receives messages: receivers, listeners, processors, audits.
 
     A processor that writes messages within Kafka (TransactionalProcessor) also needs --output and --id.
@@ -265,37 +248,37 @@ def receiver(
         hint = "a processor needs --group, --output and --id; others need neither --output nor --id"
         raise CommandConfigError("the options of a processor are not complete", hint)
     if group is None:
-        return audit_rights(topics)
+        return rights.audit_rights(topics)
     if own_id is None:
-        return consumer_rights(topics, group)
-    return processor_rights(topics, outputs, group, own_id)
+        return rights.consumer_rights(topics, group)
+    return rights.processor_rights(topics, outputs, group, own_id)
 
 
 @acl.command()
 @_role
 @click.argument("source", metavar="NAME")
 @click.option("--group", metavar="NAME", help="Consumer group whose positions are stored in transactions.")
-def producer(_: Settings, source: str, group: str | None) -> list[Right]:
+def producer(_: Settings, source: str, group: str | None) -> list[rights.Right]:
     """Print what a service needs that writes transactions of its own as the source NAME.
 
     \b
     Example:
       slackwater acl producer billing --user billing
     """
-    return producer_rights(source, group)
+    return rights.producer_rights(source, group)
 
 
 @acl.command()
 @_role
 @_SOURCE
-def viewer(settings: Settings) -> list[Right]:
+def viewer(settings: Settings) -> list[rights.Right]:
     """Print the rights of the control plane, and of users of topology, status, delay and doctor.
 
     \b
     Example:
       slackwater acl viewer --source inv --user control-plane
     """
-    return _of_sources(settings, viewer_rights)
+    return _of_sources(settings, rights.viewer_rights)
 
 
 @acl.command()
@@ -308,7 +291,7 @@ def viewer(settings: Settings) -> list[Right]:
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="An output of a revision; repeat.")
 def operator(
     settings: Settings, switches: str | None, revisions: tuple[str, ...], topics: tuple[str, ...]
-) -> list[Right]:
+) -> list[rights.Right]:
     """Print what an operator needs: to look, and to decide about sources, leases and pipelines.
 
     With --switches also what `slackwater revise switch` needs where the outputs are topics.
@@ -321,8 +304,8 @@ def operator(
     """
     if (switches is not None) != bool(revisions and topics):
         raise CommandConfigError("the options of switches are not complete", "give all of them, or none")
-    found = [] if switches is None else switching_rights(switches, revisions, topics)
-    return _of_sources(settings, operator_rights, found)
+    found = [] if switches is None else rights.switching_rights(switches, revisions, topics)
+    return _of_sources(settings, rights.operator_rights, found)
 
 
 def _topics_of(settings: Settings, source: str) -> SourceTopics:
@@ -338,9 +321,9 @@ def _with_brokers(settings: Settings) -> Settings:
 
 def _of_sources(
     settings: Settings,
-    rights_of: Callable[[SourceTopics, Iterable[str] | None], list[Right]],
-    more: Iterable[Right] = (),
-) -> list[Right]:
+    rights_of: Callable[[SourceTopics, Iterable[str] | None], list[rights.Right]],
+    more: Iterable[rights.Right] = (),
+) -> list[rights.Right]:
     found = set(more)
     for source in sources_of(settings):
         own = sidecar_settings(_with_brokers(settings), source)

@@ -12,19 +12,7 @@ from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.cli.main import settings_command
 from slackwater.command.invocation import required, setting
 from slackwater.command.output import Output, aligned, json_option
-from slackwater.engine.state.inspection import (
-    BucketState,
-    FoundState,
-    KeptRows,
-    StageState,
-    find_damage,
-    find_state,
-    kept_rows,
-    manifest_history,
-    name_kinds,
-    show_key,
-    stage_states,
-)
+from slackwater.engine.state import inspection
 from slackwater.engine.state.manifest import Manifest
 from slackwater.protocol import InputError, format_position
 from slackwater.settings.model import Settings
@@ -71,7 +59,7 @@ def state(
     target = _target(settings, place)
     wanted = None if key is None else target.key(key)
     plan, store = target.plan, target.checkpoint.store
-    found = find_state(store)
+    found = inspection.find_state(store)
     if wanted is not None:
         rows = target.kept_rows(found, wanted)
         facts = [{"stage": each.stage, "bucket": each.bucket, "kept": dict(each.rows)} for each in rows]
@@ -80,9 +68,9 @@ def state(
     report = StateReport(
         checkpoint=store.address,
         found=found,
-        stages=stage_states(store, found.state, top=top if contents else None),
-        manifests=manifest_history(store),
-        damage=list(find_damage(store, found.state)) if check else None,
+        stages=inspection.stage_states(store, found.state, top=top if contents else None),
+        manifests=inspection.manifest_history(store),
+        damage=list(inspection.find_damage(store, found.state)) if check else None,
     )
     known = plan if plan is not None and found.is_of(plan) else None
     output.report(state_json(report, known, top), state_lines(report, known, top), as_json=as_json)
@@ -94,8 +82,8 @@ class StateReport:
     """What the command shows of a state."""
 
     checkpoint: str
-    found: FoundState
-    stages: Sequence[StageState]
+    found: inspection.FoundState
+    stages: Sequence[inspection.StageState]
     manifests: Sequence[tuple[str, Manifest]]
     """All that are in the checkpoint by name, in the order of their batches."""
     damage: Sequence[str] | None
@@ -111,7 +99,7 @@ class _Target:
     plan: EnginePlan | None
     """None if only the checkpoint was named."""
 
-    def kept_rows(self, found: FoundState, key: Mapping[str, Any]) -> list[KeptRows]:
+    def kept_rows(self, found: inspection.FoundState, key: Mapping[str, Any]) -> list[inspection.KeptRows]:
         """Returns what the stages keep under a key.
 
         Raises:
@@ -122,7 +110,7 @@ class _Target:
             raise self._error(problem, "specify the pipeline's folder, and the checkpoint with --checkpoint")
         if self.buckets is None:
             raise self._error("its number of buckets has not been recorded yet", "run the pipeline once")
-        return kept_rows(self.checkpoint.store, found, self.plan, key, buckets=self.buckets)
+        return inspection.kept_rows(self.checkpoint.store, found, self.plan, key, buckets=self.buckets)
 
     def key(self, text: str) -> Mapping[str, Any]:
         """Reads a key as a person writes it.
@@ -174,7 +162,7 @@ def state_lines(report: StateReport, plan: EnginePlan | None, top: int) -> list[
     return lines
 
 
-def _shown_state(found: FoundState) -> str:
+def _shown_state(found: inspection.FoundState) -> str:
     state = found.state
     position = state.position or {}
     lsns = position.get("lsns")
@@ -196,13 +184,13 @@ def _shown_manifests(report: StateReport) -> str:
     )
 
 
-def _stage_lines(stage: StageState, plan: StagePlan | None, top: int) -> Iterator[str]:
+def _stage_lines(stage: inspection.StageState, plan: StagePlan | None, top: int) -> Iterator[str]:
     contents = stage.contents
     key = f", keyed by {', '.join(column.name for column in plan.key) or 'nothing'}" if plan else ""
     keys = "" if contents is None else f", {contents.keys:,} keys"
     yield f"stage {stage.stage}{key}: {len(stage.buckets):,} buckets{keys}"
     if contents is not None:
-        kinds = zip(name_kinds(contents.kinds, plan), contents.kinds.values(), strict=True)
+        kinds = zip(inspection.name_kinds(contents.kinds, plan), contents.kinds.values(), strict=True)
         yield from aligned((f"    {name}", f"{each.entries:,}", size(each.size)) for name, each in kinds)
     yield (
         f"  live {size(stage.live_bytes)}, log {size(stage.log_bytes)} in {stage.blobs:,} blobs "
@@ -221,7 +209,7 @@ def _stage_lines(stage: StageState, plan: StagePlan | None, top: int) -> Iterato
     if contents is not None:
         yield "  largest keys"
         yield from aligned(
-            (f"    {show_key(plan, each.key)}", f"{each.entries:,} entries", size(each.size))
+            (f"    {inspection.show_key(plan, each.key)}", f"{each.entries:,} entries", size(each.size))
             for each in contents.largest
         )
 
@@ -247,7 +235,7 @@ def state_json(report: StateReport, plan: EnginePlan | None, top: int) -> str:
     return json.dumps(facts, indent=2)
 
 
-def _stage_facts(stage: StageState, plan: StagePlan | None, top: int) -> dict[str, Any]:
+def _stage_facts(stage: inspection.StageState, plan: StagePlan | None, top: int) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "stage": stage.stage,
         "buckets": len(stage.buckets),
@@ -258,17 +246,17 @@ def _stage_facts(stage: StageState, plan: StagePlan | None, top: int) -> dict[st
         "largest_buckets": [_bucket_facts(each) for each in stage.largest_buckets(top)],
     }
     if (contents := stage.contents) is not None:
-        kinds = zip(name_kinds(contents.kinds, plan), contents.kinds.values(), strict=True)
+        kinds = zip(inspection.name_kinds(contents.kinds, plan), contents.kinds.values(), strict=True)
         facts["keys"] = contents.keys
         facts["kept"] = [{"what": name, "entries": each.entries, "bytes": each.size} for name, each in kinds]
         facts["largest_keys"] = [
-            {"key": show_key(plan, each.key), "entries": each.entries, "bytes": each.size}
+            {"key": inspection.show_key(plan, each.key), "entries": each.entries, "bytes": each.size}
             for each in contents.largest
         ]
     return facts
 
 
-def _bucket_facts(bucket: BucketState) -> dict[str, Any]:
+def _bucket_facts(bucket: inspection.BucketState) -> dict[str, Any]:
     return {
         "bucket": bucket.bucket,
         "live_bytes": bucket.head.live_bytes,
@@ -279,7 +267,7 @@ def _bucket_facts(bucket: BucketState) -> dict[str, Any]:
     }
 
 
-def key_lines(found: Sequence[KeptRows]) -> list[str]:
+def key_lines(found: Sequence[inspection.KeptRows]) -> list[str]:
     """Writes what is kept under a key, for people."""
     if not found:
         return ["nothing is kept for this key"]
@@ -304,6 +292,6 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def _plan_of(stage: StageState, plan: EnginePlan | None) -> StagePlan | None:
+def _plan_of(stage: inspection.StageState, plan: EnginePlan | None) -> StagePlan | None:
     numbers = {each.number: each for each in plan.stages} if plan else {}
     return numbers.get(stage.stage)
