@@ -13,7 +13,6 @@ from slackwater.cli.main import settings_command
 from slackwater.command.invocation import required, setting
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.engine.state import inspection
-from slackwater.engine.state.manifest import Manifest
 from slackwater.protocol import InputError, format_position
 from slackwater.settings.model import Settings
 from slackwater.sql.plan import EnginePlan, StagePlan
@@ -62,32 +61,20 @@ def state(
     found = inspection.find_state(store)
     if wanted is not None:
         rows = target.kept_rows(found, wanted)
-        facts = [{"stage": each.stage, "bucket": each.bucket, "kept": dict(each.rows)} for each in rows]
-        output.report(json.dumps(facts, indent=2, default=str), key_lines(rows), as_json=as_json)
+        kept = [{"stage": each.stage, "bucket": each.bucket, "kept": dict(each.rows)} for each in rows]
+        output.report(json.dumps(kept, indent=2, default=str), key_lines(rows), as_json=as_json)
         return 0
-    report = StateReport(
-        checkpoint=store.address,
-        found=found,
-        stages=inspection.stage_states(store, found.state, top=top if contents else None),
-        manifests=inspection.manifest_history(store),
-        damage=list(inspection.find_damage(store, found.state)) if check else None,
-    )
     known = plan if plan is not None and found.is_of(plan) else None
-    output.report(state_json(report, known, top), state_lines(report, known, top), as_json=as_json)
-    return 1 if report.damage else 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateReport:
-    """What the command shows of a state."""
-
-    checkpoint: str
-    found: inspection.FoundState
-    stages: Sequence[inspection.StageState]
-    manifests: Sequence[tuple[str, Manifest]]
-    """All that are in the checkpoint by name, in the order of their batches."""
-    damage: Sequence[str] | None
-    """A sentence for each blob that cannot be used; None: not looked for."""
+    stages = inspection.stage_states(store, found.state, top=top if contents else None)
+    facts = {"checkpoint": store.address, **_state_facts(found, stages, known, top)}
+    history = inspection.manifest_history(store)
+    facts["manifests"] = [
+        {"name": name, "batch": each.batch_id, "before": each.before or None} for name, each in history
+    ]
+    if check:
+        facts["damage"] = list(inspection.find_damage(store, found.state))
+    output.report(json.dumps(facts, indent=2), _state_lines(facts, known), as_json=as_json)
+    return 1 if facts.get("damage") else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,88 +138,19 @@ def _target(settings: Settings, place: str) -> _Target:
     return _Target(checkpoint, definition.buckets if identity is None else identity.buckets, definition.plan)
 
 
-def state_lines(report: StateReport, plan: EnginePlan | None, top: int) -> list[str]:
-    """Writes the state for people; without a plan of these stages inputs and keys have no names."""
-    lines = [f"{report.checkpoint}: {_shown_state(report.found)}", f"  {_shown_manifests(report)}"]
-    for stage in report.stages:
-        lines += ["", *_stage_lines(stage, _plan_of(stage, plan), top)]
-    if report.damage is not None:
-        blobs = sum(stage.blobs for stage in report.stages)
-        lines += ["", *report.damage, f"{blobs:,} blobs read, {len(report.damage):,} of them damaged"]
-    return lines
-
-
-def _shown_state(found: inspection.FoundState) -> str:
+def _state_facts(
+    found: inspection.FoundState, stages: Sequence[inspection.StageState], plan: EnginePlan | None, top: int
+) -> dict[str, Any]:
+    """Returns the state for tools; without a plan of these stages inputs and keys have no names."""
     state = found.state
-    position = state.position or {}
-    lsns = position.get("lsns")
-    at = f", {position.get('source')} at {format_position(max(lsns))}" if lsns else ""
-    what = f"state after batch {state.batch_id}{at}"
-    if found.is_true:
-        return what
-    return f"{what}, which was prepared; only the output knows whether it became visible"
-
-
-def _shown_manifests(report: StateReport) -> str:
-    newest = max((each.batch_id for _, each in report.manifests), default=report.found.state.batch_id)
-    beyond = newest - report.found.state.batch_id
-    if beyond <= 0:
-        return f"{len(report.manifests):,} manifests"
-    return (
-        f"{len(report.manifests):,} manifests, the newest of batch {newest}: only the output knows "
-        "whether that became visible"
-    )
-
-
-def _stage_lines(stage: inspection.StageState, plan: StagePlan | None, top: int) -> Iterator[str]:
-    contents = stage.contents
-    key = f", keyed by {', '.join(column.name for column in plan.key) or 'nothing'}" if plan else ""
-    keys = "" if contents is None else f", {contents.keys:,} keys"
-    yield f"stage {stage.stage}{key}: {len(stage.buckets):,} buckets{keys}"
-    if contents is not None:
-        kinds = zip(inspection.name_kinds(contents.kinds, plan), contents.kinds.values(), strict=True)
-        yield from aligned((f"    {name}", f"{each.entries:,}", size(each.size)) for name, each in kinds)
-    yield (
-        f"  live {size(stage.live_bytes)}, log {size(stage.log_bytes)} in {stage.blobs:,} blobs "
-        f"({size(stage.compressed_bytes)} compressed)"
-    )
-    yield "  largest buckets"
-    yield from aligned(
-        (
-            f"    {each.bucket}",
-            *(() if each.contents is None else (f"{each.contents.keys:,} keys",)),
-            f"live {size(each.head.live_bytes)}",
-            f"log {size(each.head.log_bytes)}",
-        )
-        for each in stage.largest_buckets(top)
-    )
-    if contents is not None:
-        yield "  largest keys"
-        yield from aligned(
-            (f"    {inspection.show_key(plan, each.key)}", f"{each.entries:,} entries", size(each.size))
-            for each in contents.largest
-        )
-
-
-def state_json(report: StateReport, plan: EnginePlan | None, top: int) -> str:
-    """Writes the state for tools."""
-    found = report.found
-    facts = {
-        "checkpoint": report.checkpoint,
-        "manifest": found.state.name,
-        "batch": found.state.batch_id,
+    return {
+        "manifest": state.name,
+        "batch": state.batch_id,
         "is_true": found.is_true,
-        "position": found.state.position,
+        "position": state.position,
         "fingerprint": found.fingerprint,
-        "stages": [_stage_facts(stage, _plan_of(stage, plan), top) for stage in report.stages],
-        "manifests": [
-            {"name": name, "batch": each.batch_id, "before": each.before or None}
-            for name, each in report.manifests
-        ],
+        "stages": [_stage_facts(stage, _plan_of(stage.stage, plan), top) for stage in stages],
     }
-    if report.damage is not None:
-        facts["damage"] = list(report.damage)
-    return json.dumps(facts, indent=2)
 
 
 def _stage_facts(stage: inspection.StageState, plan: StagePlan | None, top: int) -> dict[str, Any]:
@@ -267,6 +185,48 @@ def _bucket_facts(bucket: inspection.BucketState) -> dict[str, Any]:
     }
 
 
+def _state_lines(facts: Mapping[str, Any], plan: EnginePlan | None) -> Iterator[str]:
+    """Writes the same for people."""
+    batch, manifests, position = facts["batch"], facts["manifests"], facts["position"] or {}
+    lsns = position.get("lsns")
+    at = f", {position.get('source')} at {format_position(max(lsns))}" if lsns else ""
+    prepared = ", which was prepared; only the output knows whether it became visible"
+    yield f"{facts['checkpoint']}: state after batch {batch}{at}{'' if facts['is_true'] else prepared}"
+    newest = max((each["batch"] for each in manifests), default=batch)
+    beyond = f", the newest of batch {newest}: only the output knows whether that became visible"
+    yield f"  {len(manifests):,} manifests{beyond if newest > batch else ''}"
+    for stage in facts["stages"]:
+        yield ""
+        yield from _stage_lines(stage, _plan_of(stage["stage"], plan))
+    if "damage" in facts:
+        blobs, damage = sum(stage["blobs"] for stage in facts["stages"]), facts["damage"]
+        yield from ("", *damage, f"{blobs:,} blobs read, {len(damage):,} of them damaged")
+
+
+def _stage_lines(stage: Mapping[str, Any], plan: StagePlan | None) -> Iterator[str]:
+    key = f", keyed by {', '.join(column.name for column in plan.key) or 'nothing'}" if plan else ""
+    keys = f", {stage['keys']:,} keys" if "keys" in stage else ""
+    yield f"stage {stage['stage']}{key}: {stage['buckets']:,} buckets{keys}"
+    kept = stage.get("kept", ())
+    yield from aligned((f"    {each['what']}", f"{each['entries']:,}", size(each["bytes"])) for each in kept)
+    log = f"log {size(stage['log_bytes'])} in {stage['blobs']:,} blobs"
+    yield f"  live {size(stage['live_bytes'])}, {log} ({size(stage['compressed_bytes'])} compressed)"
+    yield "  largest buckets"
+    rows = []
+    for each in stage["largest_buckets"]:
+        counted = (f"{each['keys']:,} keys",) if "keys" in each else ()
+        sizes = f"live {size(each['live_bytes'])}", f"log {size(each['log_bytes'])}"
+        rows.append((f"    {each['bucket']}", *counted, *sizes))
+    yield from aligned(rows)
+    rows = []
+    if "keys" in stage:
+        yield "  largest keys"
+        largest = stage["largest_keys"]
+        yield from aligned(
+            (f"    {e['key']}", f"{e['entries']:,} entries", size(e["bytes"])) for e in largest
+        )
+
+
 def key_lines(found: Sequence[inspection.KeptRows]) -> list[str]:
     """Writes what is kept under a key, for people."""
     if not found:
@@ -292,6 +252,5 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def _plan_of(stage: inspection.StageState, plan: EnginePlan | None) -> StagePlan | None:
-    numbers = {each.number: each for each in plan.stages} if plan else {}
-    return numbers.get(stage.stage)
+def _plan_of(stage: int, plan: EnginePlan | None) -> StagePlan | None:
+    return next((each for each in plan.stages if each.number == stage), None) if plan else None
