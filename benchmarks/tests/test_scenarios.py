@@ -58,14 +58,6 @@ def test_points_beyond_a_limit_are_left_out() -> None:
     assert points_of(other, is_quick=False, limits={"keys": 1}) == other.points
 
 
-def test_a_command_of_a_missing_module_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(command.LATER, "later", "slackwater_bench.nothing:here")
-    assert "list" in CliRunner().invoke(main, ["--help"]).output
-    done = CliRunner().invoke(main, ["later"])
-    assert done.exit_code == 1
-    assert "later cannot be used in this environment: No module named" in done.output
-
-
 COUNTED = Scenario(
     name="counted",
     version=3,

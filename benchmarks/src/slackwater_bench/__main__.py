@@ -1,60 +1,31 @@
-"""``python -m slackwater_bench``: runs scenarios; other commands are loaded when they are called."""
+"""``python -m slackwater_bench``: runs scenarios, and has the other commands."""
 
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 
 import click
 
 from slackwater.protocol import SystemClock
+from slackwater_bench.comparison import compare
 from slackwater_bench.environment import Environment
+from slackwater_bench.load import load
+from slackwater_bench.page import page
+from slackwater_bench.peers.command import peers
 from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.scenario import RunContext, Scenario, make_result, points_of, run_points
 from slackwater_lab.errors import TestingError
 from slackwater_lab.results import RESULTS, append
 
-LATER = {
-    "compare": "slackwater_bench.comparison:compare",
-    "load": "slackwater_bench.load:load",
-    "page": "slackwater_bench.page:page",
-    "peers": "slackwater_bench.peers.command:peers",
-}
-"""Commands that are loaded when they are called, so that none keeps the others from running."""
-
 
 class BenchGroup(click.Group):
-    """Arguments that are no command are scenarios to run; commands of other modules are loaded late."""
+    """Arguments that are no command are scenarios to run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts ``run`` in front where the command is left out."""
         if not args or (args[0] not in self.list_commands(ctx) and args[0] != "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Lists the commands by name."""
-        return sorted({*super().list_commands(ctx), *LATER})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command, or one that says why it is not there."""
-        if cmd_name not in LATER:
-            return super().get_command(ctx, cmd_name)
-        module, _, attribute = LATER[cmd_name].partition(":")
-        try:
-            command = getattr(import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            return _missing(cmd_name, str(error))
-        return (
-            command if isinstance(command, click.Command) else _missing(cmd_name, f"{module} is no command")
-        )
-
-
-def _missing(name: str, reason: str) -> click.Command:
-    def fail() -> None:
-        raise click.ClickException(f"{name} cannot be used in this environment: {reason}")
-
-    return click.Command(name, callback=fail, help=f"Not available: {reason}")
 
 
 @click.group(cls=BenchGroup)
@@ -109,6 +80,10 @@ def run(
         raise click.ClickException(str(error)) from error
     if not quick and results is None:
         say("results are kept; `python -m slackwater_bench page` brings docs/performance.md up to date")
+
+
+for command in (compare, load, page, peers):
+    main.add_command(command)
 
 
 @main.command("list")

@@ -231,31 +231,16 @@ def barrier_options(parameters: Parameters) -> tuple[str, ...]:
     return ("--barrier-interval", str(parameters["barrier_interval"]))
 
 
-LINES_PER_ORDER = 1
-
-
-def run_state_size(parameters: Parameters, context: RunContext) -> Measured:
-    """One run."""
-    keys, events = int(parameters["keys"]), int(parameters["events"])
-    orders = SteadyOrders(keys, LINES_PER_ORDER)
-    plan = CatchUp(pipeline=ORDERS_PIPELINE)
-    backlog = partial(
-        SteadyBacklog, orders=orders, rows=orders.rows_per_order, events=events, clock=context.clock
-    )
-    return measure_catch_up(plan, backlog, context)
-
-
 ORDERS = 10_000
 
 
-def run_transaction_size(parameters: Parameters, context: RunContext) -> Measured:
-    """One run."""
-    rows, events = int(parameters["rows"]), int(parameters["events"])
-    plan = CatchUp(pipeline=ORDERS_PIPELINE)
-    backlog = partial(
-        SteadyBacklog, orders=SteadyOrders(ORDERS), rows=rows, events=events, clock=context.clock
-    )
-    return measure_catch_up(plan, backlog, context)
+def run_steady(parameters: Parameters, context: RunContext) -> Measured:
+    """One run over so many keys (orders of one line), or in transactions of so many rows."""
+    orders = SteadyOrders(int(parameters["keys"]), 1) if "keys" in parameters else SteadyOrders(ORDERS)
+    rows = int(parameters.get("rows", orders.rows_per_order))
+    events, clock = int(parameters["events"]), context.clock
+    backlog = partial(SteadyBacklog, orders=orders, rows=rows, events=events, clock=clock)
+    return measure_catch_up(CatchUp(pipeline=ORDERS_PIPELINE), backlog, context)
 
 
 def _balances(seed: int, size: int) -> Workload:

@@ -1,7 +1,6 @@
 """``python -m slackwater_bench compare``: two commits, by runs that alternate."""
 
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
@@ -41,19 +40,6 @@ class Compared:
     direction: Direction
     threshold: float
     """The least relative change that counts."""
-
-    @classmethod
-    def from_values(
-        cls, base: Sequence[float], head: Sequence[float], direction: Direction, threshold: float
-    ) -> "Compared":
-        """Compares the values of repeated runs.
-
-        Raises:
-            ValueError: one of them has no values.
-        """
-        if not base or not head:
-            raise ValueError("a comparison needs values of both commits")
-        return cls(tuple(base), tuple(head), direction, threshold)
 
     @property
     def ratio(self) -> float:
@@ -129,25 +115,8 @@ def compare_point(
             return PointComparison(scenario, parameters, None, reason)
         context.say(f"run {number} of {runs}, {head.label}")
         values["head"].append(_value(scenario, parameters, replace(context, environment=head)))
-    compared = Compared.from_values(values["base"], values["head"], scenario.direction, scenario.threshold)
+    compared = Compared((*values["base"],), (*values["head"],), scenario.direction, scenario.threshold)
     return PointComparison(scenario, parameters, compared)
-
-
-def compare_scenarios(
-    work: Sequence[tuple[Scenario, Sequence[Parameters]]],
-    environments: tuple[Environment, Environment],
-    runs: int,
-    context: RunContext,
-    tell: Callable[[PointComparison], None],
-) -> list[PointComparison]:
-    """All points of all scenarios, each told as soon as it is known."""
-    found = []
-    for scenario, points in work:
-        for parameters in points:
-            comparison = compare_point(scenario, parameters, environments, runs, context)
-            tell(comparison)
-            found.append(comparison)
-    return found
 
 
 def _value(scenario: Scenario, parameters: Parameters, context: RunContext) -> float:
@@ -180,16 +149,16 @@ def compare(revision: str, scenarios: tuple[str, ...], runs: int, quick: bool) -
         work = [(each, points_of(each, is_quick=quick, limits={})) for each in chosen]
         with installed(revision, _say) as base:
             context = RunContext(environment=Environment.here(), clock=SystemClock(), say=_say)
-            found = compare_scenarios(work, (base, Environment.here()), runs, context, _tell)
+            environments, found = (base, Environment.here()), []
+            for scenario, points in work:
+                for parameters in points:
+                    found.append(compare_point(scenario, parameters, environments, runs, context))
+                    click.echo(str(found[-1]))
     except TestingError as error:
         raise click.ClickException(str(error)) from error
     worse = [each for each in found if each.compared and each.compared.verdict is Verdict.WORSE]
     click.echo(f"{len(found)} points, {len(worse)} regressions")
     sys.exit(1 if worse else 0)
-
-
-def _tell(comparison: PointComparison) -> None:
-    click.echo(str(comparison))
 
 
 def _say(text: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -35,14 +36,14 @@ PERCENTILES = {"p50": "50%", "p90": "90%", "p99": "99%", "max": "100%"}
 class LoadOptions:
     """One run."""
 
-    workload: str = "orders"
-    size: int = 1_000
+    workload: str
+    size: int
     """Main rows of the workload."""
-    arrivals: str = "steady"
-    rate: float = 100.0
+    arrivals: str
+    rate: float
     """Transactions per second, all clients together."""
-    seconds: float = 60.0
-    clients: int = 8
+    seconds: float
+    clients: int
     seed: int = 1
     report: Path | None = None
     """Where Locust's report in HTML goes."""
@@ -129,36 +130,17 @@ def read_statistics(path: Path) -> Mapping[str, object]:
 @click.option("--clients", default=8, show_default=True, help="Connections to the database.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Locust's report, HTML.")
-def load(  # noqa: PLR0913 - one parameter per option
-    workload: str,
-    size: int,
-    arrivals: str,
-    rate: float,
-    seconds: float,
-    clients: int,
-    seed: int,
-    report: Path | None,
-) -> None:
+def load(**given: Any) -> None:
     """Clients of a real database, driven by Locust; time from commit to visible.
 
     Starts PostgreSQL, Kafka, Connect with Debezium, Redis, sidecar and pipeline, then lets business
     transactions arrive at random times at the rate asked for, whether or not earlier ones are done.
     Prints percentiles as JSON.
     """
-    options = LoadOptions(
-        workload=workload,
-        size=size,
-        arrivals=arrivals,
-        rate=rate,
-        seconds=seconds,
-        clients=clients,
-        seed=seed,
-        report=report,
-    )
     context = RunContext(
         environment=Environment.here(), clock=SystemClock(), say=lambda text: click.echo(text, err=True)
     )
     try:
-        click.echo(json.dumps(run_load(options, context)))
+        click.echo(json.dumps(run_load(LoadOptions(**given), context)))
     except TestingError as error:
         raise click.ClickException(str(error)) from error

@@ -55,12 +55,8 @@ def _role(role: str, process: psutil.Process, root: psutil.Process) -> str:
 
 def cpu_of(pid: int) -> float:
     """Processor seconds of a process and its children so far."""
-    spent = 0.0
-    root = psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        times = process.cpu_times()
-        spent += times.user + times.system
-    return spent
+    processes = (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def cpu_seconds(roots: dict[str, int]) -> dict[str, float]:

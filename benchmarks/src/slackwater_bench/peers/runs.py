@@ -156,15 +156,6 @@ def total_mib(peaks: Mapping[str, float]) -> float:
     return round(sum(peaks.values()), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The records of a topic: how many, and when the broker appended the first and the last."""
-
-    records: int
-    first_ms: int
-    last_ms: int
-
-
 class WatchedTopic:
     """One topic, created so that each record has the time of its append.
 
@@ -192,15 +183,13 @@ class WatchedTopic:
         """Offsets of all partitions added up."""
         return sum(high for _, high in self._watermarks())
 
-    def appended(self) -> Appended | None:
-        """First and last record; None while there are none. Reads a few records."""
-        times: list[int] = []
-        for partition, (low, high) in enumerate(self._watermarks()):
-            newest = (self._time_at(partition, offset) for offset in range(high - 1, low - 1, -1))
-            last = next((time for time in newest if time is not None), None)
-            if last is not None:
-                times += [self._time_at(partition, low) or last, last]
-        return Appended(self.end(), min(times), max(times)) if times else None
+    def last_ms(self) -> int | None:
+        """When the broker appended the last record; None while there are none. Reads a few records."""
+        times = (
+            next((at for offset in range(high - 1, low - 1, -1) if (at := self._time_at(number, offset))), 0)
+            for number, (low, high) in enumerate(self._watermarks())
+        )
+        return max(times) or None
 
     def close(self) -> None:
         """Leaves the broker."""
@@ -268,9 +257,9 @@ def run_backlog(
                 quiet_seconds=BACKLOG_QUIET_SECONDS,
                 seconds=BACKLOG_DEADLINE_SECONDS,
             )
-        appended = output.appended()
+        last_ms = output.last_ms()
         output.close()
-        if appended is None:
+        if last_ms is None:
             raise RunFailedError(peer.name, "wrote no document")
         specification = specification_of(peer, bed.folder / "judge")
         verdict, events = judge(specification, bed.bootstrap, context.say)
@@ -279,7 +268,7 @@ def run_backlog(
             setting=Setting.BACKLOG,
             events=events,
             startup_seconds=round(reading - begun, 2),
-            seconds=round(appended.last_ms / 1000 - reading, 2),
+            seconds=round(last_ms / 1000 - reading, 2),
             memory_mib=total_mib(memory.peaks),
             # the generator's commit times are not those of this clock
             verdict=replace(verdict, delay_p50_ms=None, delay_p99_ms=None),
@@ -338,7 +327,7 @@ def run_live(peer: Peer, installed: Installed | None, options: LiveOptions, cont
                 patience.until_quiet(
                     records=0, quiet_seconds=LIVE_QUIET_SECONDS, seconds=LIVE_DEADLINE_SECONDS
                 )
-        appended = output.appended()
+        last_ms = output.last_ms()
         output.close()
         verdict, events = judge(
             specification,
@@ -352,7 +341,7 @@ def run_live(peer: Peer, installed: Installed | None, options: LiveOptions, cont
             setting=Setting.LIVE,
             events=events,
             startup_seconds=round(reading - begun, 2),
-            seconds=round(appended.last_ms / 1000 - written_ms / 1000, 2) if appended else 0.0,
+            seconds=round((last_ms - written_ms) / 1000, 2) if last_ms else 0.0,
             memory_mib=total_mib(memory.peaks),
             verdict=verdict,
         )

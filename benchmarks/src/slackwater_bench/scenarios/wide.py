@@ -1,8 +1,7 @@
 """Wide: what a batch costs a pipeline of many stages, beside one of a single stage."""
 
-import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import cycle, islice, pairwise
 from pathlib import Path
@@ -19,9 +18,21 @@ LINES = "shop.lines"
 INSERTED_TOGETHER = 100
 """Rows of one transaction of the initial state."""
 _LINES_PER_ORDER = 3
-_PRICE = "12.34"
 
-_Columns = Mapping[str, int | str]
+_COLUMNS: Mapping[str, str] = {
+    "shop.regions": '"name":"region-{row}-{version}"',
+    "shop.categories": '"name":"category-{row}-{version}"',
+    "shop.suppliers": '"name":"supplier-{row}-{version}"',
+    "shop.customers": '"region_id":{regions},"name":"customer-{row}-{version}"',
+    "shop.addresses": '"customer_id":{row},"city":"city-{row}-{version}"',
+    "shop.products": '"category_id":{categories},"supplier_id":{suppliers},"name":"product-{row}-{version}"',
+    "shop.stock": '"product_id":{row},"quantity":{quantity}',
+    "shop.orders": '"customer_id":{customers},"address_id":{addresses},"status":"open-{version}"',
+    LINES: '"order_id":{order},"product_id":{product},"quantity":{pieces},"price":"12.34"',
+    "shop.payments": '"order_id":{row},"amount":"{amount}.00"',
+    "shop.shipments": '"order_id":{row},"status":"packed-{version}"',
+}
+"""The columns beside the id, as JSON."""
 PIPELINES = REPOSITORY / "benchmarks" / "pipelines"
 MEASURED, REFERENCE = "wide", "narrow"
 """Folders of the pipelines."""
@@ -54,35 +65,6 @@ class Shop:
             "shop.shipments": orders,
         }
         """Rows of each table; their ids begin with 1."""
-        self._columns: Mapping[str, Callable[[int, int], _Columns]] = {
-            "shop.regions": lambda row, version: {"name": f"region-{row}-{version}"},
-            "shop.categories": lambda row, version: {"name": f"category-{row}-{version}"},
-            "shop.suppliers": lambda row, version: {"name": f"supplier-{row}-{version}"},
-            "shop.customers": lambda row, version: {
-                "region_id": self._parent("shop.regions", row),
-                "name": f"customer-{row}-{version}",
-            },
-            "shop.addresses": lambda row, version: {"customer_id": row, "city": f"city-{row}-{version}"},
-            "shop.products": lambda row, version: {
-                "category_id": self._parent("shop.categories", row),
-                "supplier_id": self._parent("shop.suppliers", row),
-                "name": f"product-{row}-{version}",
-            },
-            "shop.stock": lambda row, version: {"product_id": row, "quantity": 100 + version},
-            "shop.orders": lambda row, version: {
-                "customer_id": self._parent("shop.customers", row),
-                "address_id": self._parent("shop.addresses", row),
-                "status": f"open-{version}",
-            },
-            LINES: lambda row, version: {
-                "order_id": 1 + (row - 1) // _LINES_PER_ORDER,
-                "product_id": self._parent("shop.products", row * STRIDE),
-                "quantity": 1 + version % 9,
-                "price": _PRICE,
-            },
-            "shop.payments": lambda row, version: {"order_id": row, "amount": f"{10 + version}.00"},
-            "shop.shipments": lambda row, version: {"order_id": row, "status": f"packed-{version}"},
-        }
         self._places = [(table, row) for table, count in self.counts.items() for row in range(1, count + 1)]
         random.Random(1).shuffle(self._places)
         self._versions = dict.fromkeys(self._places, 0)
@@ -122,11 +104,19 @@ class Shop:
         return RowChange(table, "u", row, before, self._image(table, row))
 
     def _image(self, table: str, row: int) -> str:
-        columns = self._columns[table](row, self._versions[table, row])
-        return json.dumps({"id": row, **columns}, separators=(",", ":"))
-
-    def _parent(self, table: str, row: int) -> int:
-        return 1 + row % self.counts[table]
+        version = self._versions[table, row]
+        parents = {name.removeprefix("shop."): 1 + row % count for name, count in self.counts.items()}
+        columns = _COLUMNS[table].format(
+            **parents,
+            row=row,
+            version=version,
+            order=1 + (row - 1) // _LINES_PER_ORDER,
+            product=1 + row * STRIDE % self.counts["shop.products"],
+            quantity=100 + version,
+            pieces=1 + version % 9,
+            amount=10 + version,
+        )
+        return f'{{"id":{row},{columns}}}'
 
 
 def run_wide(parameters: Parameters, context: RunContext) -> Measured:

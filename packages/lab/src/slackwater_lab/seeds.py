@@ -86,13 +86,9 @@ class SeededCase(Protocol):
     """Everything that decides one check, as data: a scenario of the simulator, a view with its history."""
 
     @property
-    def seed(self) -> int:
-        """The seed that it was generated from."""
-
+    def seed(self) -> int: ...
     @property
-    def features(self) -> Collection[str]:
-        """The features that it contains."""
-
+    def features(self) -> Collection[str]: ...
     def command(self) -> str:
         """The command that checks exactly this case again."""
 
@@ -102,27 +98,22 @@ Case_co = TypeVar("Case_co", bound=SeededCase, covariant=True)
 
 
 class CheckResult(Protocol[Case_co]):
-    """The result of checking a case. Picklable: results come from other processes."""
+    """The result of checking a case. Picklable: results come from other processes.
+
+    The verdict is `RIGHT`, `CRASHED`, or the word of the subject, such as the promise that was broken. The
+    judged code is to blame for a failure. What was done is counted by plural nouns, whose sums are shown.
+    """
 
     @property
-    def case(self) -> Case_co:
-        """The case that was checked."""
-
+    def case(self) -> Case_co: ...
     @property
-    def verdict(self) -> str:
-        """`RIGHT`, `CRASHED`, or the subject's own word, such as the promise that was broken."""
-
+    def verdict(self) -> str: ...
     @property
-    def problem(self) -> str:
-        """The problem in words; empty when there is none."""
-
+    def problem(self) -> str: ...
     @property
-    def is_failure(self) -> bool:
-        """True if the judged code is to blame."""
-
+    def is_failure(self) -> bool: ...
     @property
-    def counts(self) -> Mapping[str, int]:
-        """The amount of work that was done, by a plural noun; sums are shown."""
+    def counts(self) -> Mapping[str, int]: ...
 
 
 ResultT = TypeVar("ResultT", bound=CheckResult[Any])
@@ -163,12 +154,9 @@ class Subject(Protocol[CaseT, ResultT]):
     """
 
     @property
-    def features(self) -> Collection[str]:
-        """The features that cases may contain; ``--only`` names them."""
-
+    def features(self) -> Collection[str]: ...
     @property
-    def faults(self) -> Mapping[str, PlantedFault]:
-        """The faults that can be planted, by name."""
+    def faults(self) -> Mapping[str, PlantedFault]: ...
 
     def generate(self, seed: int, only: Sequence[str]) -> CaseT:
         """Makes the case of a seed, with these features at most; empty: any."""

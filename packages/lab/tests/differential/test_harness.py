@@ -266,6 +266,6 @@ def test_a_failure_becomes_small_and_says_everything() -> None:
     assert len(small.views[0].sql()) < len(case.views[0].sql()) / 2
     assert "CREATE TABLE" in text
     assert "SELECT TRANSACTIONALLY" in text
-    assert "DELETE FROM" in text
+    assert "  d public." in text
     assert "too many (got, not expected)" in text
     assert f"python -m slackwater_lab differential --seeds 1 --from {case.seed}" in text

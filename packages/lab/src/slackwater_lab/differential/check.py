@@ -22,20 +22,8 @@ from slackwater_lab.differential.engines import ChangedDocument, Engine, MakeEng
 from slackwater_lab.differential.history import SCHEMA, DrawnCommit, DrawnTable, play, quoted
 from slackwater_lab.differential.query import View
 
-_NUMBERS = frozenset(
-    {
-        "tinyint",
-        "smallint",
-        "integer",
-        "bigint",
-        "hugeint",
-        "utinyint",
-        "usmallint",
-        "uinteger",
-        "ubigint",
-        "uhugeint",
-    }
-)
+_NUMBERS = frozenset(f"{sign}{size}int" for sign in ("", "u") for size in ("tiny", "small", "big", "huge"))
+_NUMBERS |= {"integer", "uinteger"}
 
 
 def of_document(document: bytes) -> str:

@@ -18,10 +18,7 @@ from slackwater_lab.differential.history import (
     DrawnTransaction,
     PlannedChange,
     Put,
-    Row,
-    RowChange,
     play,
-    quoted,
     schema_ddl,
 )
 from slackwater_lab.differential.history_generator import make_tables, make_transactions
@@ -233,36 +230,10 @@ def _circumstances(batch: Batch) -> str:
 
 
 def _transaction(commit: DrawnCommit) -> Iterator[str]:
-    yield "BEGIN;"
-    for change in commit.changes:
-        yield f"  {_statement(change)};"
-    yield f"COMMIT; -- LSN {commit.lsn}"
-
-
-def _statement(change: RowChange) -> str:
-    table = change.table
-    if change.op == "t":
-        return f"TRUNCATE {table.name}"
-    if change.op == "d":
-        return f"DELETE FROM {table.name} WHERE {_key(table, change.before or ())}"
-    row = change.after or ()
-    values = ", ".join(_sql(row, column.position) for column in table.columns)
-    if change.op != "u":
-        note = " -- snapshot" if change.op == "r" else ""
-        return f"INSERT INTO {table.name} VALUES ({values}){note}"
-    left_out = [c.name for c in table.columns if c.position in change.left_out]
-    note = f" -- left out: {', '.join(left_out)}" if left_out else ""
-    return f"UPDATE {table.name} TO ({values}) WHERE {_key(table, row)}{note}"
-
-
-def _key(table: DrawnTable, row: Row) -> str:
-    pairs = zip(table.primary_key, table.key_positions, strict=True)
-    return " AND ".join(f"{quoted(name)} = {_sql(row, position)}" for name, position in pairs)
-
-
-def _sql(row: Row, position: int) -> str:
-    value = row[position]
-    return "NULL" if value is None else _shortened(value.sql)
+    yield f"BEGIN; COMMIT at LSN {commit.lsn} of"
+    for table, op, _, before, after, lsn in (change.event() for change in commit.changes):
+        old, new = (_shortened("-" if image is None else image.decode()) for image in (before, after))
+        yield f"  {op} {table} at {lsn}: {old} -> {new}"
 
 
 def _rows(checked: Checked) -> Iterator[str]:

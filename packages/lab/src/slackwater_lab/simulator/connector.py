@@ -442,7 +442,4 @@ def key_bytes(row_id: int) -> bytes:
 
 
 def _counts(changes: tuple[Change, ...]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for change in changes:
-        counts[change.table] = counts.get(change.table, 0) + 1
-    return counts
+    return Counter(change.table for change in changes)

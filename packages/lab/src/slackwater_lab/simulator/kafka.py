@@ -2,7 +2,7 @@
 
 import random
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -355,7 +355,8 @@ class SimulatedAdmin:
         for place, spec in asked.items():
             partition = self._broker.partitions[place.topic, place.partition]
             is_first = type(spec).__name__ == "EarliestSpec"
-            answers[place] = _Answer(partition.begin if is_first else partition.high_watermark)
+            found = SimpleNamespace(offset=partition.begin if is_first else partition.high_watermark)
+            answers[place] = SimpleNamespace(result=lambda timeout, found=found: found)
         return answers
 
     def _answer(self) -> None:
@@ -363,20 +364,8 @@ class SimulatedAdmin:
             raise KafkaException(_AWAY)
 
 
-class _Answer:
-    """A future that is there, and what it says."""
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-
-    def result(self, timeout: float) -> "_Answer":
-        return self
-
-
 def _metadata(broker: Broker) -> Any:
-    counts: dict[str, int] = {}
-    for topic, _ in broker.partitions:
-        counts[topic] = counts.get(topic, 0) + 1
+    counts = Counter(topic for topic, _ in broker.partitions)
     return SimpleNamespace(
         topics={t: SimpleNamespace(error=None, partitions=range(n)) for t, n in counts.items()}
     )

@@ -1,6 +1,7 @@
 """Scenarios as data, each from a seed: the same one always gives the same history."""
 
 import random
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -144,25 +145,21 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """The parts that are left out of a scenario; the result of shrinking."""
+    """The parts that are left out of a scenario; the result of shrinking.
 
-    transactions: frozenset[int] = frozenset()
-    incidents: frozenset[int] = frozenset()
-    is_single_partition: bool = False
-    is_single_sidecar: bool = False
-    is_small_end: bool = False
-    """Whether the last transaction has a few rows only."""
+    Attributes:
+        parts: ``t3``: a transaction; ``i5``: an incident; ``partitions`` and ``sidecars``: all but one;
+            ``end``: most rows of the last transaction.
+        schedule: Another order of steps.
+    """
+
+    parts: frozenset[str] = frozenset()
     schedule: int = 0
-    """Another order of steps."""
 
     def arguments(self) -> str:
         """The arguments that give it to the command."""
-        names = [f"t{n}" for n in sorted(self.transactions)] + [f"i{n}" for n in sorted(self.incidents)]
-        names += ["partitions"] * self.is_single_partition + ["sidecars"] * self.is_single_sidecar
-        names += ["end"] * self.is_small_end
-        parts = [f"--without {','.join(names)}"] if names else []
-        parts += [f"--schedule {self.schedule}"] if self.schedule else []
-        return " ".join(parts)
+        words = [f"--without {','.join(sorted(self.parts))}"] if self.parts else []
+        return " ".join(words + [f"--schedule {self.schedule}"] * (self.schedule > 0))
 
     @classmethod
     def parse(cls, without: str, schedule: int) -> "Reduction":
@@ -172,21 +169,12 @@ class Reduction:
             ValueError: a word that it does not write.
         """
         words = [word for word in without.split(",") if word]
-        flags = {word for word in words if word in ("partitions", "sidecars", "end")}
-        rest = [word for word in words if word not in flags]
-        for word in rest:
-            if word[0] not in "ti" or not word[1:].isdigit():
+        for word in words:
+            if not re.fullmatch(r"[ti]\d+|partitions|sidecars|end", word):
                 raise ValueError(
                     f"--without: {word!r}, expected t<number>, i<number>, partitions, sidecars, end"
                 )
-        return cls(
-            transactions=frozenset(int(word[1:]) for word in rest if word[0] == "t"),
-            incidents=frozenset(int(word[1:]) for word in rest if word[0] == "i"),
-            is_single_partition="partitions" in flags,
-            is_single_sidecar="sidecars" in flags,
-            is_small_end="end" in flags,
-            schedule=schedule,
-        )
+        return cls(frozenset(words), schedule)
 
 
 NO_REDUCTION = Reduction()
@@ -219,24 +207,18 @@ class Scenario:
 
     def reduced(self, reduction: Reduction) -> "Scenario":
         """A smaller one, generated from the same seed."""
-        last = self.transactions[-1]
-        if reduction.is_small_end:
+        last, gone, after = self.transactions[-1], reduction.parts, self.snapshot_after
+        if "end" in gone:
             last = replace(last, changes=last.changes[::_SMALL_END])
-        tables = self.tables
-        if reduction.is_single_partition:
-            tables = tuple(replace(table, partitions=1) for table in tables)
+        kept = (t for t in self.transactions[:-1] if f"t{t.number}" not in gone)
+        tables = (replace(t, partitions=1 if "partitions" in gone else t.partitions) for t in self.tables)
         return replace(
             self,
-            tables=tables,
-            transactions=(
-                *(t for t in self.transactions[:-1] if t.number not in reduction.transactions),
-                last,
-            ),
-            snapshot_after=None
-            if self.snapshot_after is None
-            else self.snapshot_after - sum(n < self.snapshot_after for n in reduction.transactions),
-            incidents=tuple(i for i in self.incidents if i.number not in reduction.incidents),
-            sidecars=1 if reduction.is_single_sidecar else self.sidecars,
+            tables=tuple(tables),
+            transactions=(*kept, last),
+            snapshot_after=None if after is None else after - sum(f"t{n}" in gone for n in range(after)),
+            incidents=tuple(i for i in self.incidents if f"i{i.number}" not in gone),
+            sidecars=1 if "sidecars" in gone else self.sidecars,
             reduction=reduction,
         )
 

@@ -221,7 +221,7 @@ class _Simulation:
             or ((has(Feature.SNAPSHOT) or has(Feature.TIMELINES)) and has(Feature.UNANNOUNCED))
             or (has(Feature.SKIPPED_SNAPSHOT) and self._is_any_without_end())
             or (has(Feature.DROPPED) and has(Feature.BLOCKING))
-            or (has(Feature.DROPPED) and self._world.scenario.reduction.is_small_end)
+            or (has(Feature.DROPPED) and "end" in self._world.scenario.reduction.parts)
         )
 
     def _is_any_without_end(self) -> bool:
@@ -266,8 +266,8 @@ class Simulator:
             return ()
         return (
             Simplify(_with_simpler_surroundings),
-            LeaveOut(_incidents, _with_incidents),
-            LeaveOut(_transactions, _with_transactions),
+            LeaveOut(_incidents, _with_parts(_incidents)),
+            LeaveOut(_transactions, _with_parts(_transactions)),
         )
 
     def variants(self, case: Scenario) -> Iterator[Scenario]:
@@ -290,34 +290,26 @@ class Simulator:
 
 
 def _with_simpler_surroundings(result: Simulated) -> Iterator[Scenario]:
-    now = result.case.reduction
-    if result.case.sidecars > 1:
-        yield _reduced(result.case, replace(now, is_single_sidecar=True))
-    if not now.is_single_partition:
-        yield _reduced(result.case, replace(now, is_single_partition=True))
-    if not now.is_small_end:
-        yield _reduced(result.case, replace(now, is_small_end=True))
+    case = result.case
+    for part in (*["sidecars"] * (case.sidecars > 1), "partitions", "end"):
+        if part not in case.reduction.parts:
+            yield _without(case, {part})
 
 
-def _incidents(scenario: Scenario) -> tuple[int, ...]:
-    return tuple(incident.number for incident in scenario.incidents)
+def _incidents(scenario: Scenario) -> tuple[str, ...]:
+    return tuple(f"i{incident.number}" for incident in scenario.incidents)
 
 
-def _with_incidents(scenario: Scenario, kept: tuple[int, ...]) -> Scenario:
+def _transactions(scenario: Scenario) -> tuple[str, ...]:
+    return tuple(f"t{transaction.number}" for transaction in scenario.transactions[:-1])
+
+
+def _with_parts(
+    parts: Callable[[Scenario], tuple[str, ...]],
+) -> Callable[[Scenario, tuple[str, ...]], Scenario]:
+    return lambda scenario, kept: _without(scenario, set(parts(scenario)) - set(kept))
+
+
+def _without(scenario: Scenario, parts: set[str]) -> Scenario:
     now = scenario.reduction
-    gone = now.incidents | (set(_incidents(scenario)) - set(kept))
-    return _reduced(scenario, replace(now, incidents=gone))
-
-
-def _transactions(scenario: Scenario) -> tuple[int, ...]:
-    return tuple(transaction.number for transaction in scenario.transactions[:-1])
-
-
-def _with_transactions(scenario: Scenario, kept: tuple[int, ...]) -> Scenario:
-    now = scenario.reduction
-    gone = now.transactions | (set(_transactions(scenario)) - set(kept))
-    return _reduced(scenario, replace(now, transactions=gone))
-
-
-def _reduced(scenario: Scenario, reduction: Reduction) -> Scenario:
-    return generate(scenario.seed, scenario.only).reduced(reduction)
+    return generate(scenario.seed, scenario.only).reduced(replace(now, parts=now.parts | parts))

@@ -390,34 +390,29 @@ _HIDDEN = ("skipped.operations",)
 """Properties whose effect no record shows: only the connector's configuration does."""
 
 
+_PROPERTIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("time.precision.mode", ("connect", "adaptive_time_microseconds", "isostring")),
+    ("decimal.handling.mode", ("precise", "double")),
+    ("binary.handling.mode", ("base64", "hex")),
+    ("skipped.operations", ("t", "u", "d")),
+    ("snapshot.mode", ("no_data", "always", "when_needed")),
+    ("value.converter.replace.null.with.default", ("true",)),
+    ("unavailable.value.placeholder", ("gone",)),
+    ("tombstones.on.delete", ("false",)),
+    ("hstore.handling.mode", ("map",)),
+    ("interval.handling.mode", ("string",)),
+    ("skip.messages.without.change", ("true",)),
+    ("snapshot.fetch.size", ("1",)),
+    ("max.batch.size", ("3",)),
+    ("provide.transaction.metadata", ("false",)),
+)
+
+
 def _properties(random: Random) -> dict[str, str]:
     if random.random() < 0.8:
         return {}
-    return dict(
-        [
-            random.choice(
-                (
-                    (
-                        "time.precision.mode",
-                        random.choice(("connect", "adaptive_time_microseconds", "isostring")),
-                    ),
-                    ("decimal.handling.mode", random.choice(("precise", "double"))),
-                    ("binary.handling.mode", random.choice(("base64", "hex"))),
-                    ("skipped.operations", random.choice(("t", "u", "d"))),
-                    ("snapshot.mode", random.choice(("no_data", "always", "when_needed"))),
-                    ("value.converter.replace.null.with.default", "true"),
-                    ("unavailable.value.placeholder", "gone"),
-                    ("tombstones.on.delete", "false"),
-                    ("hstore.handling.mode", "map"),
-                    ("interval.handling.mode", "string"),
-                    ("skip.messages.without.change", "true"),
-                    ("snapshot.fetch.size", "1"),
-                    ("max.batch.size", "3"),
-                    ("provide.transaction.metadata", "false"),
-                )
-            )
-        ]
-    )
+    name, values = random.choice(_PROPERTIES)
+    return {name: random.choice(values)}
 
 
 def _table_ddl(table: StrangeTable, random: Random) -> list[list[str]]:
