@@ -235,7 +235,7 @@ ORDERS = 10_000
 
 
 def run_steady(parameters: Parameters, context: RunContext) -> Measured:
-    """One run over so many keys (orders of one line), or in transactions of so many rows."""
+    """One run over this many keys (orders of one line), or in transactions of this many rows."""
     orders = SteadyOrders(int(parameters["keys"]), 1) if "keys" in parameters else SteadyOrders(ORDERS)
     rows = int(parameters.get("rows", orders.rows_per_order))
     events, clock = int(parameters["events"]), context.clock
