@@ -379,19 +379,14 @@ class Publisher:
         cuts, before = state.cuts_to_write(), state.newest
         if not cuts:
             return
-        published = self._append(cuts, after=state.newest_offset)
+        published, after = self._log.append(cuts), state.newest_offset
+        if after >= 0 and published[0].log_offset <= after:
+            evidence = f"a cut was written to offset {published[0].log_offset}, the one before it to {after}"
+            raise CutLogReplacedError(self._topic, evidence)
         state.record_written(published)
         self._on_written(published)
         is_whole = held is not None and (before is None or not is_behind(held, before))
         self.mirror.put(published, status, is_whole=is_whole)
-
-    def _append(self, cuts: Sequence[Cut], *, after: int) -> list[PublishedCut]:
-        """Appends cuts to the log that has a record at the offset `after`, and to no other one."""
-        published = self._log.append(cuts)
-        if after >= 0 and published[0].log_offset <= after:
-            evidence = f"a cut was written to offset {published[0].log_offset}, the one before it to {after}"
-            raise CutLogReplacedError(self._topic, evidence)
-        return published
 
     def _check_log(self) -> None:
         """Compares the id of the log with the one that it had before."""

@@ -9,11 +9,6 @@ from slackwater.protocol import Servers, SourceTopics
 from slackwater.settings.model import SidecarOptions
 
 
-def default_sidecar_id() -> str:
-    """Returns host and process: enough to find the process that wrote a status."""
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarSettings(SidecarOptions):
     """Settings of one sidecar: one source, one Kafka cluster, one Redis."""
@@ -36,8 +31,8 @@ class SidecarSettings(SidecarOptions):
     """Least time between cuts without a change event: commits of tables that are not followed."""
     status_interval: timedelta = timedelta(seconds=1)
     """How often state and open transactions are reported, topics and Redis looked after."""
-    sidecar_id: str = field(default_factory=default_sidecar_id)
-    """How the status names this process."""
+    sidecar_id: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+    """How the status names this process: by host and number, so that it can be found."""
     connect_url: str | None = None
     """REST interface of Kafka Connect, whose view of the connector is watched; None: it is not."""
     database_url: str | None = field(default=None, repr=False)
