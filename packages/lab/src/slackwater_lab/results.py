@@ -41,31 +41,20 @@ class Result:
         return json.dumps(asdict(self))
 
 
-def new_result(  # noqa: PLR0913 - the fields of a line
-    scenario: str,
-    version: int,
-    *,
-    parameters: Mapping[str, Any],
-    value: float,
-    unit: str,
-    details: Mapping[str, Any],
-    clock: Clock,
-    versions: Mapping[str, str] | None = None,
+def new_result(
+    scenario: str, version: int, *, clock: Clock, versions: Mapping[str, str] | None = None, **found: Any
 ) -> Result:
-    """The result of a run of this tree on this machine, now."""
+    """The result of a run of this tree on this machine, now: its parameters, value, unit and details."""
     commit, is_dirty = _code_state()
     return Result(
         scenario=scenario,
         version=version,
-        parameters=dict(parameters),
-        value=value,
-        unit=unit,
         at=clock.now().astimezone(UTC).isoformat(timespec="seconds"),
         commit=commit,
         is_dirty=is_dirty,
         machine=machine(),
         versions=dict(versions or {}),
-        details=dict(details),
+        **found,
     )
 
 

@@ -177,15 +177,8 @@ class InMemoryMarkerStore(RedisMarkerStore):
     def clear(self, source: str, timeline: int) -> None:
         for key in [key for key in self._cuts if key[0] == source]:
             del self._cuts[key]
-        of_sources: tuple[dict[str, Any], ...] = (
-            self._timelines,
-            self._positions,
-            self._markers,
-            self._status,
-            self._open,
-            self._log_ids,
-        )
-        for of_source in of_sources:
+        held: list[dict[str, Any]] = [self._timelines, self._positions, self._markers, self._status]
+        for of_source in (*held, self._open, self._log_ids):
             of_source.pop(source, None)
 
     def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:

@@ -42,6 +42,7 @@ from slackwater_lab.debezium.records import (
     transaction_values,
 )
 from slackwater_lab.fakes.memory import InMemoryCutLog, InMemoryMarkerStore
+from slackwater_lab.fakes.topics import make_cut
 from slackwater_lab.topics import make_topics
 from slackwater_sidecar.mirror import MARKERS_INTERVAL
 from slackwater_sidecar.publisher import Publisher
@@ -235,12 +236,9 @@ class WatchedLog(InMemoryCutLog):
 
 def cut(lsn: int, source: str = SOURCE) -> Cut:
     """Returns a cut of one transaction; the cut before it is at the LSN before."""
-    return Cut(
-        source=source,
-        timeline=1,
-        lsn=lsn,
+    return replace(
+        make_cut(source, lsn, 5),
         previous_lsn=lsn - 1,
-        commit_ts_ms=5,
         event_count=lsn,
         transactions=(CommittedTransaction(700 + lsn, lsn, 5),),
         end_offsets={f"{source}.s.a": (lsn, 2 * lsn)},
