@@ -164,13 +164,14 @@ class Product:
         clock: Clock | None = None,
         command: Callable[..., Sequence[str]] = slackwater_command,
         lifetime: Lifetime = Lifetime.EMBEDDED,
+        logs: Path | None = None,
     ) -> None:
         self.stack = stack
         self.folder = folder
         self.programs: dict[str, Program] = {}
         """What was started and not stopped, in this order."""
         self._clock = clock or SystemClock()
-        self._command, self._lifetime = command, lifetime
+        self._command, self._lifetime, self._logs = command, lifetime, logs or folder
         self._watching = ExitStack()
 
     def __enter__(self) -> Self:
@@ -190,7 +191,7 @@ class Product:
 
     def start(self, name: str, command: Sequence[str]) -> Program:
         """Starts any program; returns before it is of any use."""
-        program = self.programs[name] = Program(name, lambda: command, self.folder)
+        program = self.programs[name] = Program(name, lambda: command, self._logs)
         program.start(self._lifetime, folder=self.folder)
         return program
 

@@ -154,7 +154,12 @@ class Demo:
         )
         self.stack = DevStack(stack, lifetime, self._output.progress)
         self.product = Product(
-            self.stack, settings.logs.absolute(), clock=clock, command=_command, lifetime=lifetime
+            self.stack,
+            settings.folder.absolute(),
+            clock=clock,
+            command=_command,
+            lifetime=lifetime,
+            logs=settings.logs.absolute(),
         )
         self._observers: list[Visibility | NaiveReader] = []
         self._workload = MixedWorkload(settings.seed, FIRST_ORDERS, pipeline=settings.pipeline)
@@ -233,7 +238,7 @@ class Demo:
     def _start_pipeline(self) -> tuple[Visibility, NaiveReader]:
         """Starts both programs and both readers; returns when the snapshot is visible in the output."""
         sidecar = self._started(self.product.start_sidecar("--control", "127.0.0.1:0"))
-        self._started(self._start_run(self.settings.pipeline, "pipeline"))
+        self._started(self.product.start_pipeline(self.settings.pipeline.absolute()))
         visible = Visibility(self.bootstrap, self.topic, self._clock)
         naive = NaiveReader(self.bootstrap, [data_topic(SOURCE, table) for table in TABLES])
         self._observers += [visible, naive]
@@ -263,10 +268,6 @@ class Demo:
     def _report(self) -> Path:
         """Where the consumer writes what it has read."""
         return self.settings.folder.absolute() / "consumer.json"
-
-    def _start_run(self, folder: Path, name: str) -> Program:
-        checkpoint = str(self.settings.folder.absolute() / "checkpoint")
-        return self.product.start_pipeline(folder.absolute(), "--checkpoint", checkpoint, name=name)
 
     def _started(self, program: Program) -> Program:
         self._output.progress(f"starting: {' '.join(program.command[2:])}")
@@ -303,7 +304,7 @@ class Demo:
         topic = f"{self.topic}_v2"
         folder = write_next_revision(self.settings.pipeline, self.settings.folder / "next_revision", topic)
         name = load_pipeline(folder).name
-        self._started(self._start_run(folder, "next-revision"))
+        self._started(self.product.start_pipeline(folder.absolute(), name="next-revision"))
         self._output.progress("waiting until the next revision shows what the pipeline shows")
         shown = newest_lsn(kafka, definition.name)
         self._await("last commit", shown, START_TIMEOUT, lambda: newest_lsn(kafka, name), "the next revision")
