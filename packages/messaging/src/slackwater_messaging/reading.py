@@ -232,13 +232,8 @@ class GroupMember:
 
         Call it again later; it then sends the offsets that failed or had to wait.
         """
-        parts = [] if self._is_committing else self._take_ends()
-        if parts:
-            try:
-                self._consumer.commit(offsets=parts, asynchronous=True)
-                self._is_committing = True
-            except KafkaException as error:
-                self._note_commit(kafka_error(error), parts)
+        if not self._is_committing:
+            self._is_committing = self._send_ends(is_waiting=False)
 
     def committed(self) -> dict[Place, int]:
         """Returns the group's offsets of the assigned partitions that have any.
@@ -271,18 +266,22 @@ class GroupMember:
 
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._on_revoke([Place(p.topic, p.partition) for p in partitions])
-        parts = self._take_ends()
-        if parts:
-            try:
-                consumer.commit(offsets=parts, asynchronous=False)
-            except KafkaException as error:
-                self._note_commit(kafka_error(error), parts)
+        self._send_ends(is_waiting=True)
         self._lose(consumer, partitions)
 
-    def _take_ends(self) -> list[TopicPartition]:
+    def _send_ends(self, *, is_waiting: bool) -> bool:
+        """Commits the offsets of messages that are done; returns whether a request was sent."""
         parts = [TopicPartition(*place, end) for place, end in self._ends.items()]
         self._ends.clear()
-        return parts
+        try:
+            if parts and is_waiting:
+                self._consumer.commit(offsets=parts, asynchronous=False)
+            elif parts:
+                self._consumer.commit(offsets=parts, asynchronous=True)
+        except KafkaException as error:
+            self._note_commit(kafka_error(error), parts)
+            return False
+        return bool(parts)
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._is_committing = False

@@ -1,19 +1,4 @@
-"""Combines sessions of SQLAlchemy 2 with all ways of sending, over psycopg, and asynchronously over asyncpg.
-
-::
-
-    with Session(engine) as session, session.begin():
-        session.add(order)
-        outbox.send(connection_of(session), message)
-
-    with Session(engine) as session, session_transaction(sender, session) as sending:
-        session.add(order)
-        sending.send(message)
-
-    async with AsyncSession(engine) as session, async_session_transaction(pool, session) as sending:
-        session.add(order)
-        sending.send(message)
-"""
+"""Combines sessions of SQLAlchemy 2 with all ways of sending, over psycopg, and with asyncio over asyncpg."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
