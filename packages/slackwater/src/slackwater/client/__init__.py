@@ -1,87 +1,43 @@
 """Reads and writes whole source transactions in Kafka, for services. Needs neither Spark nor a JVM."""
 
-from slackwater.client.async_consumer import AsyncTransaction, AsyncTransactionalConsumer
-from slackwater.client.comparison import (
-    ComparedView,
-    Difference,
-    DocumentComparison,
-    compare_documents,
-    compare_views,
-)
-from slackwater.client.consumer import ConsumerSettings, TransactionalConsumer
-from slackwater.client.errors import (
-    NotVisibleError,
-    OutcomeUnknownError,
-    StateNotKeptError,
-    TransactionLostError,
-)
-from slackwater.client.inputs import (
-    ByPartition,
-    ByUnit,
-    ChangeTopics,
-    Everything,
-    OutputTopics,
-    PipelineViews,
-    Share,
-)
-from slackwater.client.leases import end_lease, find_lease, open_leases, renew_lease, take_lease
-from slackwater.client.producer import ProducerTransaction, TransactionalProducer
-from slackwater.client.snapshot import (
-    OfOneSource,
-    PipelineOutput,
-    ReadableStates,
-    ReadLevel,
-    ViewSnapshot,
-    VisibleCommit,
-    read_views,
-    read_views_async,
-    wait_visible,
-    wait_visible_async,
-)
-from slackwater.client.topic_views import TopicOutput
-from slackwater.client.transaction import Commit, Transaction
-from slackwater.client.writer import ProducerSettings
-
-__all__ = [
-    "AsyncTransaction",
-    "AsyncTransactionalConsumer",
-    "ByPartition",
-    "ByUnit",
-    "ChangeTopics",
-    "Commit",
-    "ComparedView",
-    "ConsumerSettings",
-    "Difference",
-    "DocumentComparison",
-    "Everything",
-    "NotVisibleError",
-    "OfOneSource",
-    "OutcomeUnknownError",
-    "OutputTopics",
-    "PipelineOutput",
-    "PipelineViews",
-    "ProducerSettings",
-    "ProducerTransaction",
-    "ReadLevel",
-    "ReadableStates",
-    "Share",
-    "StateNotKeptError",
-    "TopicOutput",
-    "Transaction",
-    "TransactionLostError",
-    "TransactionalConsumer",
-    "TransactionalProducer",
-    "ViewSnapshot",
-    "VisibleCommit",
-    "compare_documents",
-    "compare_views",
-    "end_lease",
-    "find_lease",
-    "open_leases",
-    "read_views",
-    "read_views_async",
-    "renew_lease",
-    "take_lease",
-    "wait_visible",
-    "wait_visible_async",
-]
+from slackwater.client.async_consumer import AsyncTransaction as AsyncTransaction
+from slackwater.client.async_consumer import AsyncTransactionalConsumer as AsyncTransactionalConsumer
+from slackwater.client.comparison import ComparedView as ComparedView
+from slackwater.client.comparison import Difference as Difference
+from slackwater.client.comparison import DocumentComparison as DocumentComparison
+from slackwater.client.comparison import compare_documents as compare_documents
+from slackwater.client.comparison import compare_views as compare_views
+from slackwater.client.consumer import ConsumerSettings as ConsumerSettings
+from slackwater.client.consumer import TransactionalConsumer as TransactionalConsumer
+from slackwater.client.errors import NotVisibleError as NotVisibleError
+from slackwater.client.errors import OutcomeUnknownError as OutcomeUnknownError
+from slackwater.client.errors import StateNotKeptError as StateNotKeptError
+from slackwater.client.errors import TransactionLostError as TransactionLostError
+from slackwater.client.inputs import ByPartition as ByPartition
+from slackwater.client.inputs import ByUnit as ByUnit
+from slackwater.client.inputs import ChangeTopics as ChangeTopics
+from slackwater.client.inputs import Everything as Everything
+from slackwater.client.inputs import OutputTopics as OutputTopics
+from slackwater.client.inputs import PipelineViews as PipelineViews
+from slackwater.client.inputs import Share as Share
+from slackwater.client.leases import end_lease as end_lease
+from slackwater.client.leases import find_lease as find_lease
+from slackwater.client.leases import open_leases as open_leases
+from slackwater.client.leases import renew_lease as renew_lease
+from slackwater.client.leases import take_lease as take_lease
+from slackwater.client.producer import ProducerTransaction as ProducerTransaction
+from slackwater.client.producer import TransactionalProducer as TransactionalProducer
+from slackwater.client.snapshot import OfOneSource as OfOneSource
+from slackwater.client.snapshot import PipelineOutput as PipelineOutput
+from slackwater.client.snapshot import ReadableStates as ReadableStates
+from slackwater.client.snapshot import ReadLevel as ReadLevel
+from slackwater.client.snapshot import ViewSnapshot as ViewSnapshot
+from slackwater.client.snapshot import VisibleCommit as VisibleCommit
+from slackwater.client.snapshot import read_views as read_views
+from slackwater.client.snapshot import read_views_async as read_views_async
+from slackwater.client.snapshot import wait_visible as wait_visible
+from slackwater.client.snapshot import wait_visible_async as wait_visible_async
+from slackwater.client.topic_views import TopicOutput as TopicOutput
+from slackwater.client.transaction import Commit as Commit
+from slackwater.client.transaction import Transaction as Transaction
+from slackwater.client.writer import ProducerSettings as ProducerSettings

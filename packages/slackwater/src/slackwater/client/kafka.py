@@ -145,16 +145,11 @@ class KafkaBroker:
                     raise UnavailableError(problem, _CREATION_ADVICE) from error
                 raise
 
-        def count_new(seconds: float) -> int:
-            found = _count(self._admin, topic, seconds)
-            if not found:
-                raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-            return found
-
         found = self.partitions(topic)
         if not found:
             _asked(f"creation of topic {topic}", create)
-            found = _asked(f"creation of topic {topic}", count_new, ABSENT_CODES)
+            count = partial(_count, self._admin, topic, is_there=True)
+            found = _asked(f"creation of topic {topic}", count, ABSENT_CODES)
         if exactly and found != partitions:
             raise ConfigError(
                 f"topic {topic} has {found} partitions, but {partitions} are expected",
@@ -440,11 +435,11 @@ class KafkaMember:
         self._gone |= lost
 
 
-def _count(admin: AdminClient, topic: str, seconds: float) -> int:
-    """Returns the number of partitions of a topic; 0 if it does not exist."""
+def _count(admin: AdminClient, topic: str, seconds: float, *, is_there: bool = False) -> int:
+    """Returns the number of partitions of a topic; 0 if it does not exist, unless it was just created."""
     known = admin.list_topics(topic, timeout=seconds).topics[topic]
     if known.error is not None:
-        if known.error.code() in ABSENT_CODES:
+        if known.error.code() in ABSENT_CODES and not is_there:
             return 0
         raise KafkaException(known.error)
     return len(known.partitions)

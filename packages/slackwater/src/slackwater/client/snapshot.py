@@ -117,9 +117,8 @@ class ViewSnapshot:
 class PipelineOutput(Protocol):
     """The output of one pipeline. Not thread-safe."""
 
-    @property
-    def pipeline(self) -> str:
-        """The pipeline's name in the output."""
+    pipeline: str
+    """The pipeline's name in the output."""
 
     def views(self) -> Sequence[str]:
         """Returns the names by which its views can be read.
@@ -162,12 +161,7 @@ class OfOneSource:
     """
 
     def __init__(self, output: PipelineOutput, source: str) -> None:
-        self._output, self._source = output, source
-
-    @property
-    def pipeline(self) -> str:
-        """See the protocol."""
-        return self._output.pipeline
+        self._output, self._source, self.pipeline = output, source, output.pipeline
 
     def views(self) -> Sequence[str]:
         """See the protocol."""
