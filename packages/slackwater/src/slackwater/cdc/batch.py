@@ -86,19 +86,19 @@ class OffsetSpan:
 
 @dataclass(frozen=True, slots=True)
 class BatchContent:
-    """The transactions of a batch, and their peculiarities."""
+    """The transactions of a batch, and what is special about them."""
 
     transactions: tuple[CommittedTransaction, ...]
     """In commit order."""
     repeated: frozenset[int]
     """Commit LSNs with rows that may be in Kafka twice."""
     commit_ts_ms: int
-    """Commit time of the newest."""
+    """Commit time of the newest transaction."""
     skipped: tuple[int, ...] = ()
-    """Xids of those that an operator let pass although rows were missing."""
+    """Xids of the transactions that an operator skipped although rows of them were missing."""
 
     late_snapshots: frozenset[int] = frozenset()
-    """``source.lsn`` of snapshots with rows in the batch that are newer."""
+    """``source.lsn`` of snapshots with rows in the batch that are newer than it."""
     has_incremental_rows: bool = False
     """Whether it contains rows of an incremental snapshot."""
 
@@ -149,15 +149,15 @@ class BatchTask:
     table: TransactionTable = field(repr=False)
     repeated: frozenset[int] = frozenset()
     touch_lsn: int | None = None
-    """The LSN of the batch's first commit, set in one task: from then on the groups of no columns exist."""
+    """The LSN of the batch's first commit, set in one task: from then on, groups without columns exist."""
     may_start_late: bool = False
-    """Whether records below the earliest of a partition may be missing."""
+    """Whether records below a partition's earliest offset may be missing."""
     late_snapshots: frozenset[int] = frozenset()
     has_incremental_rows: bool = False
     end_lsn: int = MAX_LSN
     """The commit LSN at which the batch ends."""
     has_whole_topics: bool = False
-    """Whether this task contains all of the batch that a topic has: rows without keys may repeat anywhere."""
+    """Whether this task reads whole topics: a row without a key may be repeated anywhere in its topic."""
 
     @property
     def size(self) -> int:

@@ -83,7 +83,7 @@ class BatchChanges:
         self._by_topic: dict[str, frozenset[str]] = {}
 
     def look_ahead(self, portions: Callable[[], Iterable[Portion]]) -> Self:
-        """Reads the spans for what decides about rows of snapshots, and about repeated rows without keys.
+        """Reads the spans to find the places of rows of snapshots, and the repeated rows without keys.
 
         Args:
             portions: Returns the spans with their records; called once for each kind that there may be.

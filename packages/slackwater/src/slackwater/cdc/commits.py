@@ -1,7 +1,7 @@
 """Commits: the transaction topic in commit order, and every transaction above the frontier.
 
-What shows that LSNs have gone back is in ``docs/design/0004-evidence.md``. Times are compared with a margin,
-because commit times may be out of order by as much time as a commit takes.
+``docs/design/0004-evidence.md`` describes what shows that LSNs have gone back. Times are compared with a
+margin, because commit times may be out of order by as much time as a commit takes.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class Regression:
     """The xid of that transaction; 0 for an initial snapshot."""
     commit_lsn: int
     newest_lsn: int
-    """The newest LSN before."""
+    """The newest LSN before that."""
     has_snapshot: bool = False
     """Whether an initial snapshot was seen after it."""
 
@@ -83,7 +83,7 @@ class RegressionWatch:
         self.read_new_snapshot(ts_ms)
 
     def read_new_snapshot(self, ts_ms: int) -> None:
-        """Notes that a row of an initial snapshot was read, taken at a time."""
+        """Notes that a row was read of an initial snapshot that was taken at this time."""
         self._snapshot_ms = max(self._snapshot_ms, ts_ms)
         if self.found is not None:
             self.found.has_snapshot = True
@@ -256,7 +256,7 @@ class Commits:
         return True
 
     def drop_unfinished(self, partitions: Iterable[PartitionQueue], lsn: int) -> list[int]:
-        """Closes transactions without END at the front of partitions, as if done by an LSN; their xids."""
+        """Closes transactions without END at the front of partitions; returns their xids."""
         dropped = []
         for partition in partitions:
             front = partition.front()

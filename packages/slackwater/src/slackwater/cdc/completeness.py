@@ -23,7 +23,7 @@ run, all of 1 … n read. The other cases:
 Rows without the header are treated as those of one run, though several may have written them: their numbers
 may be those of several numberings, so together they prove nothing once there is more than one.
 
-The descriptions that people read of what the frontier is waiting for are here, too.
+The texts that tell people what the frontier is waiting for are here, too.
 """
 
 from collections import deque
@@ -60,7 +60,7 @@ class Completeness:
     (:meth:`answer`) settles all transactions at once:
 
     * ``overtaken``: the list of partitions was read after the overtaking rows, so none is missing from it.
-    * ``offsets``: what an exactly-once connector wrote before END is below the high watermarks of then.
+    * ``offsets``: what an exactly-once connector wrote before END is below the high watermarks of that time.
     """
 
     def __init__(

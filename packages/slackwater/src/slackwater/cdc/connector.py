@@ -219,7 +219,7 @@ def topic_properties(prefix: str, partitions: int, replication_factor: int) -> d
 
 
 def faults_of(properties: Mapping[str, str]) -> list[Fault]:
-    """Returns the properties that prevent a connector's topics from being read correctly, in no order."""
+    """Returns the properties that prevent a connector's topics from being read correctly, in any order."""
     rules = [(name, properties.get(name) or rule.default, rule) for name, rule in _RULES.items()]
     rules += [
         (name, has, rule)

@@ -174,7 +174,7 @@ class Cuts:
         return cut
 
     def take(self) -> list[Cut]:
-        """The cuts since the last call, in order."""
+        """Returns the cuts since the last call, in order."""
         cuts, self._finished = self._finished, []
         self.ready_events = 0
         return cuts

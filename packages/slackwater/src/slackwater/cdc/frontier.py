@@ -352,7 +352,7 @@ class Frontier:
             return False
         if snapshot is not None and any(p.front() is snapshot for p in head.partitions):
             self._end_cut_below()
-            self._take_off(head)  # written after the snapshot: in it
+            self._take_off(head)  # written after the snapshot, which contains it
             return True
         if self._may_pass(head) or self._drop_unfinished_before(head):
             self._pass(head)
@@ -479,7 +479,7 @@ class Frontier:
         commits = self._commits
         while isinstance(commits.head, Transaction) and commits.head.commit_lsn <= snapshot.lsn:
             self._take_off(commits.head)
-        commits.drop_unfinished(snapshot.partitions, snapshot.lsn)  # an earlier connector's: contained in it
+        commits.drop_unfinished(snapshot.partitions, snapshot.lsn)  # the snapshot contains these
         self._snapshots.finish(snapshot)
         self._cuts.add_snapshot(snapshot, sum(snapshot.received().values()))
         commits.pass_snapshot(snapshot.lsn)

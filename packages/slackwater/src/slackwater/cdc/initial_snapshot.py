@@ -1,9 +1,9 @@
 """The initial snapshot: its attempts as they are announced, and the rows of the one that counts.
 
-The rows of an initial snapshot have one LSN and together form one pseudo-transaction. How interrupted
-attempts are distinguished is in ``docs/design/0004-evidence.md``: by the time at which their rows were read
-and by their announcements; without announcements by the connector's run, and without that not at all, so any
-further portion may belong to another attempt.
+The rows of an initial snapshot have one LSN and together form one pseudo-transaction. Attempts are
+distinguished by the time at which their rows were read and by their announcements, or without announcements
+by the connector's run (``docs/design/0004-evidence.md``). If records do not name the run either, any further
+portion may belong to another attempt.
 
 Without a snapshot, the rows that a table had before its changes are unknown, and cuts name its topic. A table
 may be shown once there is one of the following:
@@ -72,7 +72,7 @@ class Announcement:
         return self.completed_ms is not None
 
     def may_have_rows_from(self, first_ms: int) -> bool:
-        """Returns whether rows of which the first was read at a time may be of this attempt."""
+        """Returns whether rows, the first of which was read at this time, may be of this attempt."""
         is_begun = self.started_ms <= first_ms + STARTED_SKEW_MS
         return is_begun and (self.completed_ms is None or first_ms <= self.completed_ms + STARTED_SKEW_MS)
 
@@ -153,7 +153,7 @@ class Announcements:
         return any(announced.is_completed for announced in self._announced)
 
     def began_with_snapshot(self) -> bool:
-        """Returns whether the connector skipped none before one was complete."""
+        """Returns whether the connector skipped no snapshot before one was complete."""
         completed = (a.completed_ms for a in self._announced if a.completed_ms is not None)
         return min(completed, default=_NEVER) < self._skipped_ms
 
@@ -381,7 +381,7 @@ class TableSnapshots:
         return not (self._announced.has_notifications or self._tables or self._commits.are_whole)
 
     def why_unmentioned(self) -> str:
-        """Returns that the connector writes no notifications, and how to change that."""
+        """Returns the reason that the connector writes no notifications, and how to change that."""
         return (
             "the connector writes no notifications, so nothing proves that a snapshot is complete; set "
             "notification.enabled.channels=sink and "

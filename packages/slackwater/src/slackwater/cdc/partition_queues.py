@@ -1,7 +1,7 @@
 """The partitions of a source's data topics: their progress, and the queues of what is not passed yet.
 
 Pending items hold back the end offsets of cuts. Some of them wait until the partitions were read past a
-fence: the end offsets of a moment. A reader that is past them has read everything that was readable then.
+fence: the end offsets at some moment. A reader that is past them has read everything that was readable then.
 """
 
 from collections import deque
@@ -142,7 +142,7 @@ class PartitionQueue:
         return next(known, self._passed_sequence)
 
     def newest_certain(self) -> tuple[int, int] | None:
-        """Returns sequence and first offset of the newest transaction with END before anything undecided.
+        """Returns the sequence and first offset of the newest transaction with END before anything undecided.
 
         Order within a partition is commit order, so all commits before that one are complete here.
         """

@@ -330,7 +330,7 @@ class Snapshots:
         self._watch.pass_commit(commit_ts_ms)
 
     def take_repeated(self) -> set[int]:
-        """The LSNs of snapshots on the frontier with rows that were repeated since the last call."""
+        """Returns the LSNs of shown snapshots with rows that were repeated since the last call."""
         repeated, self._repeated = self._repeated, set()
         return repeated
 

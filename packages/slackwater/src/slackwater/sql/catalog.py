@@ -1,8 +1,8 @@
 """Declared tables, which are what a pipeline knows about its source's schema, and the types of their columns.
 
 A type says how a value is converted from Debezium's JSON to DuckDB, and passed between stages. The package of
-a database (:mod:`slackwater.sql.postgres`) creates the types of its tables. Peculiarities of that database
-are data in them.
+a database (:mod:`slackwater.sql.postgres`) creates the types of its tables. What is special about that
+database is data in them.
 
 Debezium is expected to write schemaless JSON with `decimal.handling.mode=string`,
 `time.precision.mode=adaptive` and `binary.handling.mode=bytes` (base64). Values written in other modes are

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # settings contain limits, and are read without DuckDB
     import duckdb
 
 _GROWTH: Final = 3
-"""The process may grow during a statement by DuckDB's memory limit times this: results are copied."""
+"""During a statement, the process may grow by this many times DuckDB's memory limit: results are copied."""
 _LOOK_SECONDS: Final = 0.5
 _LEAST_GRACE_SECONDS: Final = 5.0
 """The least CPU time in which an interrupted statement has to end."""
@@ -71,7 +71,7 @@ class Interruptible(Protocol):
 def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> Iterator[None]:
     """Limits what the connection does in the block, which raises the connection's errors or `MemoryError`.
 
-    DuckDB cannot be interrupted within a call of a function. If a statement continues for the same time after
+    DuckDB cannot be interrupted while it calls a function. If a statement continues for the same time after
     it was interrupted, the process exits, and its log names the statement, which might never return. Only
     this thread may use the connection. The log names what is computed.
     """
@@ -109,7 +109,7 @@ class RunningStatements:
         self._sizes = os.open(_SIZES, os.O_RDONLY | os.O_CLOEXEC) if os.path.exists(_SIZES) else None
         """None (not Linux): only DuckDB limits memory."""
         self._before = (0, 0)
-        """The process's own limits, to be restored."""
+        """The process's own limits, which are restored afterwards."""
         self._watcher: threading.Thread | None = None
         self._over = threading.Event()
 

@@ -2,7 +2,7 @@
 
 Every column of the tree has its own id (``c1``, ``c2``, …), so that no two are ever confused; expressions are
 DuckDB SQL over these ids. Relations are bags; `identity` distinguishes their rows: its values are unique, and
-NULL equals NULL. From the tree follows which columns are never NULL, and which depend on others.
+NULL equals NULL. The tree shows which columns are never NULL, and which depend on others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -426,7 +426,7 @@ def _facts(stage: StagePlan) -> list[object]:
 
 
 def _input(plan: InputPlan) -> list[object]:
-    """Columns of stages have generated names."""
+    """Omits the names of columns of stages, because they are generated."""
     types = [[str(column.type), column.nullable] for column in plan.columns]
     facts: list[object] = [plan.keeps_null_keys, types, plan.key_positions, plan.primary_key_positions]
     return facts if plan.origin else [plan.table.full_name, plan.column_names, *facts]

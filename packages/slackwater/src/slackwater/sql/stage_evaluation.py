@@ -1,7 +1,7 @@
 """Evaluates the rows of stages for many keys with one call of DuckDB.
 
-A statement is planned once and run often over different rows. If it fails, the key and the row are searched
-for on which it does.
+A statement is planned once and run often over different rows. If it fails, the key and the row that make it
+fail are searched for.
 """
 
 import time

@@ -136,7 +136,7 @@ def in_form(column_type: ColumnType, form: str | None) -> ColumnType:
     """Returns the type with a known form if a record's schema confirms the form that is supported.
 
     Raises:
-        LostValueError: They have another form.
+        LostValueError: The schema states another form.
     """
     wanted = _form_read(column_type)
     if not form or wanted is None or ("." in wanted and "." not in form):

@@ -146,7 +146,7 @@ class NameScope:
             raise self.error(node, problem + column.type.reason, column.type.hint)
 
     def _refuse(self, node: Node, found: ResolvedColumn | None) -> None:
-        """Raises what is wrong with a name, unless it means nothing here."""
+        """Raises the error of a name that is wrong; returns if it merely means nothing here."""
         for length in (2, 1):
             source = self.source(node.names[:length]) if len(node.names) > length else None
             if source is not None and not _named(source.columns, node.names[length]):
@@ -263,7 +263,7 @@ class BindContext:
     def create_table(self, table: Table) -> str:
         """Creates the table in the connection, without rows.
 
-        Returns the full name of another table if DuckDB cannot distinguish the two, and otherwise no name.
+        Returns the full name of another table that DuckDB cannot distinguish from it; empty if there is none.
         """
         known = self._tables.setdefault(table.full_name.lower(), "")
         if known:

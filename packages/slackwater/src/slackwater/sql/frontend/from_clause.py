@@ -465,7 +465,7 @@ def _oriented(left: frozenset[str], right: frozenset[str], sides: Pair | None) -
 
 
 def _filtered(relation: Relation, waiting: list[Condition], span: Span) -> Relation:
-    """Returns the conditions without columns, and those of the first part."""
+    """Filters the first part by its own conditions, and by those without columns."""
     for condition in [each for each in waiting if set(each.whole.columns) <= set(relation.columns)]:
         waiting.remove(condition)
         relation = Filter(relation, condition.whole)

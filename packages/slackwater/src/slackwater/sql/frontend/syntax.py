@@ -211,7 +211,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
 
 
 def is_expression(connection: duckdb.DuckDBPyConnection, sql: str, node: Node) -> bool:
-    """Whether DuckDB reads this text as this very expression."""
+    """Whether DuckDB reads this text as exactly this expression."""
     tree = json.loads(_serialized(connection, f"SELECT\n{sql}\n"))
     if tree.get("error"):
         return False

@@ -1,4 +1,4 @@
-"""The text of a view, without what does not count in it, and places in it."""
+"""The text of a view without comments and strings, and places in it."""
 
 import re
 from collections.abc import Iterable

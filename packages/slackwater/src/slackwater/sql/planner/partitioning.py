@@ -1,6 +1,6 @@
 """Leaves of trees, and the ways to split their rows so that rows that must meet are together.
 
-From a split follows which rows of a key must be read when only one of its inputs has changed.
+A split determines which rows of a key must be read when only one of its inputs has changed.
 """
 
 import re

@@ -72,7 +72,7 @@ def with_identities(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
 
 
 def stage_uses(plan: EnginePlan, texts: Iterable[str]) -> dict[int, int]:
-    """Returns for each stage of what :func:`shared` returns how many of the plan it replaces."""
+    """Returns how many stages of the plan are replaced by each stage that :func:`shared` returns."""
     uses = Counter(_stand_ins(plan, _id_like_names(texts)).values())
     return dict(enumerate((uses[number] for number in sorted(uses)), 1))
 
@@ -272,7 +272,7 @@ def _order(rows: RowsPart) -> list[int]:
 
 
 def _places(rows: RowsPart, host: RowsPart) -> dict[int, int]:
-    """Returns for the number of each input that of the host's input that keeps its rows."""
+    """Returns, by the number of each input, the number of the host's input that keeps its rows."""
     return dict(zip(_order(rows), _order(host), strict=True))
 
 
