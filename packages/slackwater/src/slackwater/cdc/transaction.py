@@ -117,6 +117,8 @@ def is_exactly(runs: Sequence[RunRows], table: str, count: int) -> bool:
 
 def union(runs: Sequence[RunRows], table: str) -> bytes:
     """Joins tracks: 1 at every order at which any of the runs has a row of the table."""
+    if len(runs) == 1:
+        return bytes(runs[0].tracks.get(table, b"").translate(_TO_ONE))
     bits = size = 0
     for rows in runs:
         track = rows.tracks.get(table, b"")

@@ -90,6 +90,7 @@ _FORMS: dict[TypeKind, _Form] = {
     TypeKind.BOOLEAN: _Form("true or false", bool, pa.bool_()),
     TypeKind.REAL: _Form(_FLOAT_WORDS, _FLOAT, pa.float32(), "FLOAT"),
     TypeKind.DOUBLE: _Form(_FLOAT_WORDS, _FLOAT, pa.float64(), "DOUBLE"),
+    TypeKind.NUMERIC: _Form(),
     TypeKind.TEXT: _Form("a string", duckdb="VARCHAR"),
     TypeKind.DATE: _Form(
         "days since 1970-01-01 as an integer (time.precision.mode=adaptive)", _integers(32), pa.int32()
@@ -101,6 +102,7 @@ _FORMS: dict[TypeKind, _Form] = {
     TypeKind.JSON: _Form("a string that holds JSON"),
     TypeKind.BYTEA: _Form("a base64 string", duckdb="BLOB"),
     TypeKind.CARRIED: _Form("DuckDB's text of the value"),
+    TypeKind.UNSUPPORTED: _Form(),
 }
 
 
@@ -173,7 +175,7 @@ class ColumnType:
             return pa.list_(self.element.arrow)
         if self.kind is TypeKind.TIME and self.is_millisecond:
             return pa.time32("ms")
-        return _FORMS.get(self.kind, _Form()).arrow
+        return _FORMS[self.kind].arrow
 
     @property
     def duckdb(self) -> str:
@@ -184,7 +186,7 @@ class ColumnType:
             return self.name
         if self.kind is TypeKind.NUMERIC:
             return f"DECIMAL({self.digits},{self.decimals})"
-        return _FORMS.get(self.kind, _Form()).duckdb or self.kind.value.upper()
+        return _FORMS[self.kind].duckdb or self.kind.value.upper()
 
     @property
     def digits(self) -> int:
