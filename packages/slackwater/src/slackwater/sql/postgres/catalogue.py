@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from slackwater.cdc.catalogue import CatalogueReader
 from slackwater.sql.errors import MissingTablesError
@@ -65,7 +66,10 @@ SELECT n.nspname, c.relname, b.attname, b.attnotnull,
                  OR (b.attnotnull AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) ~ '^[^'']*[a-z0-9_"][(]')
             THEN ''
             ELSE ' DEFAULT ' || pg_catalog.pg_get_expr(d.adbin, d.adrelid) END,
-    CASE WHEN t.typtype = 'e' THEN t.oid WHEN e.typtype = 'e' THEN e.oid END,
+    CASE WHEN 'e' IN (t.typtype, e.typtype)
+         THEN quote_ident(tn.nspname) || '.' || quote_ident(coalesce(e.typname, t.typname)) END,
+    ARRAY(SELECT l.enumlabel::text FROM pg_catalog.pg_enum l
+          WHERE l.enumtypid IN (t.oid, e.oid) ORDER BY l.enumsortorder),
     CASE WHEN b.is_generated THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END
 FROM base b
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = b.attrelid AND d.adnum = b.attnum
@@ -88,16 +92,6 @@ WHERE c.relkind = 'p' AND n.nspname || '.' || c.relname = ANY(%s) AND NOT EXISTS
 )
 ORDER BY 1, 2
 """
-
-_ENUMS = """
-SELECT quote_ident(n.nspname) || '.' || quote_ident(t.typname), e.enumlabel
-FROM pg_catalog.pg_type t
-JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-JOIN pg_catalog.pg_enum e ON e.enumtypid = t.oid
-WHERE t.oid = ANY(%s)
-ORDER BY 1, e.enumsortorder
-"""
-
 
 # Partitions are tables of the database, but their rows belong to the partitioned table.
 _FIND = """
@@ -144,12 +138,17 @@ def pull_schema(connection: CatalogueReader, tables: Sequence[str], *, keeps_gen
         SqlTextError: The name of a schema contains a dot.
     """
     wanted = sorted({name if "." in name else f"public.{name}" for name in tables})
-    pulled = _pulled_tables(connection, wanted)
-    enums = _enum_statements(connection, wanted)
+    columns = connection.execute(_COLUMNS, [wanted]).fetchall()
+    pulled = _pulled_tables(connection, wanted, columns)
+    enums = {
+        name: ", ".join("'" + label.replace("'", "''") + "'" for label in labels)
+        for *_, name, labels, computed in columns
+        if name is not None and computed is None
+    }
     partitioned = () if keeps_generated else published_by_partition(connection, wanted)
     notes = [f"-- Table {name} is partitioned: {MISSING_PARTITION_ROOT}.\n" for name in partitioned]
     created = [_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted]
-    statements = [*enums, *created]
+    statements = [*(f"CREATE TYPE {name} AS ENUM ({enums[name]});\n" for name in sorted(enums)), *created]
     return "\n".join([_HEADER, *notes, *_lost_columns("\n".join(statements)), *statements])
 
 
@@ -193,7 +192,9 @@ def published_by_partition(connection: CatalogueReader, tables: Sequence[str]) -
     return tuple(f"{schema}.{name}" for schema, name in rows)
 
 
-def _pulled_tables(connection: CatalogueReader, wanted: list[str]) -> dict[str, _PulledTable]:
+def _pulled_tables(
+    connection: CatalogueReader, wanted: list[str], columns: Iterable[Sequence[Any]]
+) -> dict[str, _PulledTable]:
     pulled = {
         f"{schema}.{name}": _PulledTable(schema, name, is_full, [], key, index)
         for schema, name, is_full, key, index in connection.execute(_TABLES, [wanted]).fetchall()
@@ -201,22 +202,9 @@ def _pulled_tables(connection: CatalogueReader, wanted: list[str]) -> dict[str, 
     missing = tuple(name for name in wanted if name not in pulled)
     if missing:
         raise MissingTablesError(missing)
-    columns = connection.execute(_COLUMNS, [wanted]).fetchall()
-    for schema, table, name, is_not_null, type_name, _, computed in columns:
+    for schema, table, name, is_not_null, type_name, *_, computed in columns:
         pulled[f"{schema}.{table}"].columns.append((name, type_name, is_not_null, computed))
     return pulled
-
-
-def _enum_statements(connection: CatalogueReader, wanted: list[str]) -> Iterator[str]:
-    columns = connection.execute(_COLUMNS, [wanted]).fetchall()
-    types = sorted({enum for *_, enum, computed in columns if enum is not None and computed is None})
-    if not types:
-        return
-    labels: dict[str, list[str]] = {}
-    for name, label in connection.execute(_ENUMS, [types]).fetchall():
-        labels.setdefault(name, []).append("'" + label.replace("'", "''") + "'")
-    for name, values in labels.items():
-        yield f"CREATE TYPE {name} AS ENUM ({', '.join(values)});\n"
 
 
 def _table_statement(table: _PulledTable, *, keeps_generated: bool) -> str:
