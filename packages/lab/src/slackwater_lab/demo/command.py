@@ -4,9 +4,8 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +15,7 @@ from slackwater.protocol import SystemClock
 
 if TYPE_CHECKING:  # heavy, and its help needs none of it
     from slackwater_certify import Certificate
-    from slackwater_lab.demo.run import Demo, DemoSettings
+    from slackwater_lab.demo.run import Demo
 
 
 @click.command()
@@ -25,7 +24,12 @@ if TYPE_CHECKING:  # heavy, and its help needs none of it
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random transactions.")
 @click.option(
-    "--rate", type=click.FloatRange(min=1), default=2000.0, show_default=True, help="Row changes/s."
+    "--rate",
+    "changes_per_second",
+    type=click.FloatRange(min=1),
+    default=2000.0,
+    show_default=True,
+    help="Row changes/s.",
 )
 @click.option(
     "--writers",
@@ -49,7 +53,9 @@ if TYPE_CHECKING:  # heavy, and its help needs none of it
     help="Folder for data and logs.  [default: a new one in .slackwater/demo]",
 )
 @click.pass_context
-def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> None:
+def demo(
+    ctx: click.Context, /, json_file: Path | None, pipeline: Path | None, folder: Path | None, **options: Any
+) -> None:
     """Run the whole product on this machine for a minute and check every result.
 
     Starts PostgreSQL, Kafka, Connect with Debezium and Redis on free ports, then the sidecar and a pipeline
@@ -76,11 +82,15 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
 
     The pipeline is in pipelines/orders. README.md and docs/guarantees.md explain what the demo shows.
     """
-    from slackwater_lab.demo.run import Demo
+    from slackwater_lab.demo.run import Demo, DemoSettings
 
     invocation: Invocation = ctx.obj
     clock, output = SystemClock(), Output()
-    settings = _settings(clock.now(), options)
+    settings = DemoSettings(
+        pipeline=pipeline or find_pipeline(),
+        folder=folder or Path(f".slackwater/demo/{clock.now():%Y%m%d-%H%M%S}"),
+        **options,
+    )
     if invocation.flags.get("log.file") is None:
         invocation.flags["log.file"] = str(settings.logs / "demo.log")
     start_command(ctx)
@@ -102,21 +112,6 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
     for line in search_path_lines():
         output.line(line)
     ctx.exit(0 if report.has_passed else 1)
-
-
-def _settings(now: datetime, options: dict[str, object]) -> "DemoSettings":
-    from slackwater_lab.demo.run import DemoSettings
-
-    pipeline, folder = options["pipeline"], options["folder"]
-    return DemoSettings(
-        pipeline=pipeline if isinstance(pipeline, Path) else find_pipeline(),
-        folder=folder if isinstance(folder, Path) else Path(f".slackwater/demo/{now:%Y%m%d-%H%M%S}"),
-        seconds=float(str(options["seconds"])),
-        seed=int(str(options["seed"])),
-        writers=int(str(options["writers"])),
-        changes_per_second=float(str(options["rate"])),
-        keep=bool(options["keep"]),
-    )
 
 
 def find_pipeline() -> Path:
