@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
@@ -92,20 +93,13 @@ _PYTHON_TYPES: Final[dict[TypeKind, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """A function as it is sent to the workers; see :class:`slackwater.engine.evaluate.Evaluators`."""
+    """A function as it is sent to the workers; see :class:`slackwater.engine.settings.Evaluators`."""
 
     stage: str
     pickled: bytes
+    """Pickled in the same way as Spark pickles functions."""
     schema: str
     as_text: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def pickle(
-        cls, function: KeyFunction, stage: str, schema: str, as_text: tuple[tuple[str, ...], ...]
-    ) -> "PickledFunction":
-        """Pickles a function in the same way as Spark pickles functions."""
-        pickled: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # has no types
-        return cls(stage, pickled, schema, as_text)
 
     def rows(self, plan: EnginePlan, stage: StagePlan, limits: StatementLimits) -> "_PythonEvaluator":
         """Returns the evaluator of a stage's rows part."""
@@ -348,15 +342,22 @@ def _fault(expected: str, value: object) -> ValueFault:
     return ValueFault(f"expected {expected}, got {shown} ({type(value).__name__})")
 
 
-def _integer(bits: int) -> Encode:
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-
+def _valid(expected: str, is_valid: Callable[[Any], bool], convert: Encode = lambda value: value) -> Encode:
     def encode(value: Any) -> Any:
-        if type(value) is not int or not low <= value <= high:
-            raise _fault(f"an integer of {bits} bits", value)
-        return value
+        if not is_valid(value):
+            raise _fault(expected, value)
+        return convert(value)
 
     return encode
+
+
+def _exactly(expected: str, *types: type, convert: Encode = lambda value: value) -> Encode:
+    return _valid(expected, lambda value: type(value) in types, convert)
+
+
+def _integer(bits: int) -> Encode:
+    values = range(-(2 ** (bits - 1)), 2 ** (bits - 1))
+    return _valid(f"an integer of {bits} bits", lambda value: type(value) is int and value in values)
 
 
 def _decimal(precision: int, scale: int) -> Encode:
@@ -425,15 +426,6 @@ def _checked(encode: Encode, value: Any, can_be_null: bool, name: str) -> Any:
         raise
 
 
-def _exactly(expected: str, *types: type, convert: Encode = lambda value: value) -> Encode:
-    def encode(value: Any) -> Any:
-        if type(value) not in types:
-            raise _fault(expected, value)
-        return convert(value)
-
-    return encode
-
-
 def _number(value: Any) -> Any:
     number = float(value)
     if math.isfinite(number):
@@ -441,22 +433,14 @@ def _number(value: Any) -> Any:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _naive(value: Any) -> str:
-    if not isinstance(value, datetime) or value.tzinfo is not None:
-        raise _fault("a datetime without time zone", value)
-    return value.isoformat(timespec="microseconds")
-
-
-def _aware(value: Any) -> str:
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise _fault("a datetime with time zone", value)
+def _moment(value: datetime) -> str:
+    if value.tzinfo is None:
+        return value.isoformat(timespec="microseconds")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def _binary(value: Any) -> str:
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise _fault("bytes", value)
-    return b64encode(value).decode()
+def _is_moment(value: Any, *, has_zone: bool) -> bool:
+    return isinstance(value, datetime) and (value.tzinfo is not None) == has_zone
 
 
 _FLOAT: Final = _exactly("a float", int, float, convert=_number)
@@ -466,7 +450,11 @@ _SIMPLE: Final[dict[type[DataType], Encode]] = {
     FloatType: _FLOAT,
     DoubleType: _FLOAT,
     DateType: _exactly("a date", date, convert=date.isoformat),
-    TimestampNTZType: _naive,
-    TimestampType: _aware,
-    BinaryType: _binary,
+    TimestampNTZType: _valid("a datetime without time zone", partial(_is_moment, has_zone=False), _moment),
+    TimestampType: _valid("a datetime with time zone", partial(_is_moment, has_zone=True), _moment),
+    BinaryType: _valid(
+        "bytes",
+        lambda value: isinstance(value, (bytes, bytearray, memoryview)),
+        lambda value: b64encode(value).decode(),
+    ),
 }

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Final, Literal, TypedDict, Unpack
 
 import msgspec
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
@@ -143,7 +144,8 @@ class FunctionStage:
             fingerprint=sha256(msgspec.json.encode((self.name, stage))).hexdigest(),
             stages=(1,),
         )
-        return EnginePlan((stage,), (view,)), PickledFunction.pickle(function, self.name, schema, as_text)
+        pickled: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # has no types
+        return EnginePlan((stage,), (view,)), PickledFunction(self.name, pickled, schema, as_text)
 
     def _check_options(self) -> None:
         known = StatefulOptions.__optional_keys__

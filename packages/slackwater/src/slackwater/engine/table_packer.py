@@ -70,8 +70,9 @@ class TablePacker:
         takes_only_own: bool = False,
     ) -> None:
         """Creates a packer for inputs, each with its number and the collection that receives its events."""
-        columns = _united(each.columns for _, each, _ in inputs)
+        columns = tuple({column.name: column for _, each, _ in inputs for column in each.columns}.values())
         table = self._table = replace(inputs[0][1].table, columns=columns)
+        self._name = table.full_name
         names = tuple(column.name for column in columns)
         keys = tuple(dict.fromkeys(name for _, each, _ in inputs for name in (*each.key, *table.primary_key)))
         self._keys = frozenset(keys)
@@ -115,7 +116,7 @@ class TablePacker:
         """
         decode = self._decode
         if decode is None:
-            msg = f"no record of {self._table.full_name} is packed as a regular one"
+            msg = f"no record of {self._name} is packed as a regular one"
             raise ValueError(msg)
         return [None if value is None else decode(value) for value in values]
 
@@ -209,7 +210,7 @@ class TablePacker:
         """Returns the new row, and whether it has all values."""
         if op not in {"c", "r", "u"}:
             raise InputError(
-                f"operation {op!r} on {self._table.full_name}: expected c, r, u, d or t; check that only "
+                f"operation {op!r} on {self._name}: expected c, r, u, d or t; check that only "
                 "Debezium's PostgreSQL connector writes to this topic"
             )
         if after is None or after == _NULL:
@@ -223,13 +224,22 @@ class TablePacker:
         omitted = codec.unavailable(row)
         for column in omitted:
             if column in self._keys:
-                raise _missing_key(self._table, op, column)
+                raise InputError(
+                    f"operation {op!r} on {self._name} contains no value of {column}, which identifies the "
+                    f"row, since it is stored out of line (TOAST); run {FULL_HINT.format(table=self._name)} "
+                    "and take a new snapshot"
+                )
         return row, not omitted
 
     def _old_identity(self, op: str, before: bytes | None, schema: bytes | None) -> WireRow | None:
         is_there = before is not None and before != _NULL
         if op == "u" and not is_there and self._table.replica_identity_full and self._moving_key is None:
-            raise _no_longer_full(self._table)
+            raise InputError(
+                f"operation 'u' on {self._name} contains no old row, but the table is declared with REPLICA "
+                "IDENTITY FULL: the database does not have it, or did not when the row was written; run "
+                f"{FULL_HINT.format(table=self._name)} and take a new snapshot, or declare the table as it "
+                "is (`slackwater schema pull`)"
+            )
         if op != "d" and (op != "u" or self._moving_key is None):
             return None
         if before is not None and is_there:
@@ -256,7 +266,12 @@ class TablePacker:
             return
         for column in self._telling:
             if not _is_unknown(row.get(column)):
-                raise _untold_key(self._table, column)
+                raise InputError(
+                    f"operation 'd' on {self._name} tells no primary key, or not all of it, but column "
+                    f"{column}: its REPLICA IDENTITY is another index than the primary key; run ALTER TABLE "
+                    f"{self._name} REPLICA IDENTITY DEFAULT and take a new snapshot; if it has REPLICA "
+                    "IDENTITY FULL, or the column a DEFAULT, declare that (`slackwater schema pull`)"
+                )
 
     def _take(
         self,
@@ -411,32 +426,6 @@ def _missing_old_row(table: Table, column: str) -> InputError:
     )
 
 
-def _untold_key(table: Table, column: str) -> InputError:
-    return InputError(
-        f"operation 'd' on {table.full_name} tells no primary key, or not all of it, but column {column}: "
-        "its REPLICA IDENTITY is another index than the primary key; run ALTER TABLE "
-        f"{table.full_name} REPLICA IDENTITY DEFAULT and take a new snapshot; if it has REPLICA IDENTITY "
-        "FULL, or the column a DEFAULT, declare that (`slackwater schema pull`)"
-    )
-
-
-def _no_longer_full(table: Table) -> InputError:
-    return InputError(
-        f"operation 'u' on {table.full_name} contains no old row, but the table is declared with REPLICA "
-        "IDENTITY FULL: the database does not have it, or did not when the row was written; run "
-        f"{FULL_HINT.format(table=table.full_name)} and take a new snapshot, or declare the table as it is "
-        "(`slackwater schema pull`)"
-    )
-
-
-def _missing_key(table: Table, op: str, column: str) -> InputError:
-    return InputError(
-        f"operation {op!r} on {table.full_name} contains no value of {column}, which identifies the row, "
-        f"since it is stored out of line (TOAST); run {FULL_HINT.format(table=table.full_name)} and take a "
-        "new snapshot"
-    )
-
-
 def _placeholders(columns: Iterable[Column]) -> tuple[Any, ...]:
     """Returns the placeholders for values that an update omits (TOAST)."""
     found: list[Any] = []
@@ -452,11 +441,6 @@ def _values(names: tuple[str, ...], wanted: tuple[str, ...]) -> Projection:
     if positions == list(range(first, first + len(positions))):
         return itemgetter(slice(first, first + len(positions)))
     return itemgetter(*positions)
-
-
-def _united(columns: Iterable[tuple[Column, ...]]) -> tuple[Column, ...]:
-    by_name = {column.name: column for each in columns for column in each}
-    return tuple(by_name.values())
 
 
 def _source(table: Table, *, takes_only_own: bool) -> type[msgspec.Struct]:

@@ -192,7 +192,7 @@ class BatchJobs:
         rows: Any = numbers.mapPartitionsWithIndex(partial(_read, self._program, tasks, self._parallelism))
         for stages in self._levels:
             level = partial(_run_level, self._program, state, stages, batch_id, self._parallelism)
-            rows = rows.partitionBy(self._parallelism, _as_it_is).mapPartitionsWithIndex(level)
+            rows = rows.partitionBy(self._parallelism, int).mapPartitionsWithIndex(level)
         return rows.values()
 
 
@@ -281,10 +281,6 @@ def _read_to_end(rows: Iterable[int]) -> None:
     """
     for _ in rows:
         pass
-
-
-def _as_it_is(number: int) -> int:
-    return number
 
 
 def run_whole(

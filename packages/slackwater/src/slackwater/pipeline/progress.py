@@ -170,7 +170,14 @@ class RunReporter:
                 with suppress(TopicUnavailableError):  # it then looks like a run that has vanished
                     self._log.forget(self._registration.pipeline, self._registration.run)
                 raise
-            self._begin()
+            self._report = PipelineReport(
+                pipeline=self._registration.pipeline,
+                run=self._registration.run,
+                batch_id=-1,
+                timeline=self._registration.timeline,
+                commit_lsn=0,
+            )
+            self._reports.begin()
             with suppress(TopicUnavailableError):  # the next run does it
                 for other in superseded(self._registration, entries, self._now_ms(), offset):
                     self._log.forget(other.registration.pipeline, other.registration.run)
@@ -234,17 +241,6 @@ class RunReporter:
         """Stops reporting and closes the connection. Idempotent."""
         self._reports.close()
         self._log.close()
-
-    def _begin(self) -> None:
-        registration = self._registration
-        self._report = PipelineReport(
-            pipeline=registration.pipeline,
-            run=registration.run,
-            batch_id=-1,
-            timeline=registration.timeline,
-            commit_lsn=0,
-        )
-        self._reports.begin()
 
     def _report_news(self) -> None:
         with self._lock:

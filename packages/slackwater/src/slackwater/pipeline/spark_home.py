@@ -251,7 +251,7 @@ def run_small_batches(context: SparkContext) -> int:
     divided = context.parallelize(range(_TASKS), _TASKS).mapPartitionsWithIndex(
         lambda number, numbers: [(to, b"row") for _ in numbers for to in range(number + 1)]
     )
-    exchanged = divided.partitionBy(_TASKS, lambda number: number).mapPartitionsWithIndex(
+    exchanged = divided.partitionBy(_TASKS, int).mapPartitionsWithIndex(
         lambda number, found: [(number, row) for _, row in found]
     )
     return len(rows) + len(collect(exchanged.values()))
