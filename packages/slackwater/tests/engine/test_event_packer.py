@@ -32,7 +32,7 @@ def spec(plan: EnginePlan) -> PackingSpec:
 def packed(spec: PackingSpec, *changes: tuple[str, str, Any, Any]) -> list[Event]:
     packer = EventPacker(spec)
     for lsn, (table, op, before, after) in enumerate(changes, 100):
-        packer.add(table, op, lsn, _json(before), _json(after))
+        packer.table(table).add(op, lsn, _json(before), _json(after))
     return [event for _, bucket, payload in packer.payloads() for event in decode_events(bucket, payload)]
 
 
@@ -292,7 +292,7 @@ def test_a_text_that_only_contains_the_placeholder_is_a_value(spec: PackingSpec)
 
 def test_a_truncate_goes_to_every_bucket_of_every_input_of_its_table(plan: EnginePlan) -> None:
     packer = EventPacker(packing_spec(plan, 5))
-    packer.add(LINES, "t", 100, None, None, 93)
+    packer.table(LINES).add("t", 100, None, None, 93)
 
     payloads = {bucket: decode_events(bucket, payload) for _, bucket, payload in packer.payloads()}
     assert payloads == {bucket: [(100, 1, b"", b"", None, 15)] for bucket in range(5)}
@@ -301,7 +301,7 @@ def test_a_truncate_goes_to_every_bucket_of_every_input_of_its_table(plan: Engin
 def test_an_event_says_how_far_it_lies_before_its_commit(spec: PackingSpec) -> None:
     packer = EventPacker(spec)
     for lsn in (97, 100, None):
-        packer.add(ORDERS, "c", 100, None, _json(order()), lsn)
+        packer.table(ORDERS).add("c", 100, None, _json(order()), lsn)
 
     ((_, bucket, payload),) = packer.payloads()
     assert [event[5] for event in decode_events(bucket, payload)] == [6, 0, 201]
@@ -316,7 +316,7 @@ def test_an_event_says_whether_the_change_brings_another_row_under_its_key(spec:
     ]
     packer = EventPacker(spec)
     for number, (op, before, after) in enumerate(changes):
-        packer.add(LINES, op, 100, _json(before), _json(after), 90 + number)
+        packer.table(LINES).add(op, 100, _json(before), _json(after), 90 + number)
 
     events = [event for _, bucket, payload in packer.payloads() for event in decode_events(bucket, payload)]
     assert [(event[2], event[4] is None, event[5] & 1) for event in events] == [
@@ -330,9 +330,9 @@ def test_an_event_says_whether_the_change_brings_another_row_under_its_key(spec:
 
 def test_old_rows_are_packed_on_request_and_only_of_tables_whose_records_have_them(spec: PackingSpec) -> None:
     packer = EventPacker(spec, keeps_old=True)
-    packer.add(LINES, "u", 100, _json(line(1)), _json(line(1, "y")), 90)
-    packer.add(LINES, "u", 100, _json(line(1, "y")), _json(line(2)), 91)
-    packer.add(ORDERS, "d", 100, _json({"id": 1, "customer": None}), None, 92)
+    packer.table(LINES).add("u", 100, _json(line(1)), _json(line(1, "y")), 90)
+    packer.table(LINES).add("u", 100, _json(line(1, "y")), _json(line(2)), 91)
+    packer.table(ORDERS).add("d", 100, _json({"id": 1, "customer": None}), None, 92)
 
     events = [event for _, bucket, payload in packer.payloads() for event in decode_events(bucket, payload)]
     assert [event[4] for event in events] == [
@@ -346,7 +346,7 @@ def test_old_rows_are_packed_on_request_and_only_of_tables_whose_records_have_th
 @pytest.mark.parametrize("keeps_old", [False, True])
 def test_an_update_of_the_primary_key_may_be_one_record(spec: PackingSpec, keeps_old: bool) -> None:
     packer = EventPacker(spec, keeps_old=keeps_old)
-    packer.add(LINES, "u", 100, _json(line(1)), _json({**line(1), "id": 8}), 90)
+    packer.table(LINES).add("u", 100, _json(line(1)), _json({**line(1), "id": 8}), 90)
 
     events = [event for _, bucket, payload in packer.payloads() for event in decode_events(bucket, payload)]
     old = (None, b"\x93\x07\x01\xa1x") if keeps_old else None
@@ -382,7 +382,7 @@ def test_a_row_that_contradicts_its_table_is_refused(spec: PackingSpec) -> None:
 def test_payloads_come_by_bucket_and_leave_the_packer_empty(plan: EnginePlan) -> None:
     packer = EventPacker(packing_spec(plan, 8))
     for number in range(50):
-        packer.add(ORDERS, "c", 1, None, _json(order(number)))
+        packer.table(ORDERS).add("c", 1, None, _json(order(number)))
     payloads = list(packer.payloads())
     buckets = [bucket for _, bucket, _ in payloads]
     assert buckets == sorted(set(buckets))
@@ -398,7 +398,7 @@ def test_any_number_of_events_is_packed_as_an_array_of_so_many(spec: PackingSpec
     packer = EventPacker(spec)
     deleted = _json(order())
     for lsn in range(count):
-        packer.add(ORDERS, "d", lsn, deleted, None)
+        packer.table(ORDERS).add("d", lsn, deleted, None)
     packer.settle()
     (payload,) = [payload for _, _, payload in packer.payloads()]
     assert [event[0] for event in decode_events(0, payload)] == list(range(count))
@@ -439,10 +439,10 @@ def test_a_change_is_packed_for_every_input_of_every_stage_that_reads_its_table(
     readers = {(i.stage, i.number) for i in spec.inputs if i.plan.table.full_name == "s.a"}
     assert len(readers) == 3
     packer = EventPacker(spec)
-    packer.add("s.a", "c", 10, None, b'{"id": 1, "b": 2}')
+    packer.table("s.a").add("c", 10, None, b'{"id": 1, "b": 2}')
     events = [(stage, *event) for stage, _, data in packer.payloads() for event in decode_events(0, data)]
     assert {(stage, number) for stage, _, number, *_ in events} == readers
-    packer.add("s.a", "t", 20, None, None)
+    packer.table("s.a").add("t", 20, None, None)
     truncates = [
         (stage, bucket, event[1])
         for stage, bucket, data in packer.payloads()
@@ -463,8 +463,8 @@ def test_values_prove_their_form_if_nobody_knows_it() -> None:
     after = {"field": "after", "fields": [{"field": "stamp", "name": "io.debezium.time.MicroTimestamp"}]}
     packer = EventPacker(packing_spec(plan, 1, proof=FormProof.VALUES))
     row, schema = _json({"id": 7, "stamp": 1_000}), json.dumps({"fields": [after]}).encode()
-    packer.add("s.t", "c", 100, None, row, None, schema)
+    packer.table("s.t").add("c", 100, None, row, None, schema)
     assert len(list(packer.payloads())) == 1, "the record's schema is proof"
     for op, old, new in (("c", None, row), ("u", row, row), ("r", None, row)):
         with pytest.raises(RowContradictsSchemaError, match="schema says"):
-            packer.add("s.t", op, 100, old, new, None, schema.replace(b"MicroTimestamp", b"Timestamp"))
+            packer.table("s.t").add(op, 100, old, new, None, schema.replace(b"MicroTimestamp", b"Timestamp"))

@@ -69,7 +69,9 @@ def events_of(plan: EnginePlan, present: dict[int, Row], batch: Any, first: int)
             elif old is None:
                 continue
             op = "d" if values is None else "u" if old else "c"
-            packer.add("s.moves", op, (first + number + 1) * 100, image(old), image(present.get(row_id)))
+            packer.table("s.moves").add(
+                op, (first + number + 1) * 100, image(old), image(present.get(row_id))
+            )
     events = [e for stage, _, payload in packer.payloads() if stage == 1 for e in decode_events(0, payload)]
     return sorted(events, key=lambda event: event[0])
 
@@ -114,9 +116,9 @@ def test_a_delete_behind_another_row_of_its_key_is_not_taken_for_that_row(lsn: i
     plan, (first, second) = PLANS[1], ({"id": 1, **MOVE, "note": note} for note in "ab")
     stage, packer, contents = plan.stages[0], EventPacker(packing_spec(plan, 1)), MemoryTransaction({}, None)
     assert stage.rows is not None
-    packer.add("s.moves", "c", 100, None, image(first), 50)
-    packer.add("s.moves", "c", 200, None, image(second), 150)
-    packer.add("s.moves", "d", 200, image(first), None, 160)
+    packer.table("s.moves").add("c", 100, None, image(first), 50)
+    packer.table("s.moves").add("c", 200, None, image(second), 150)
+    packer.table("s.moves").add("d", 200, image(first), None, 160)
     events = [e for number, _, payload in packer.payloads() if number == 1 for e in decode_events(0, payload)]
     evaluator, outcome = RowsEvaluator(stage.rows, stage.key, name="view"), Outcome(1)
     fast = LoneRowEvaluation(stage, stage.rows, evaluator)

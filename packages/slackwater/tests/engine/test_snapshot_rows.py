@@ -234,7 +234,7 @@ class Reader:
             for _, change, lsn in changes.find(span, self._messages(span)):
                 before = None if change.before is None else bytes(change.before)
                 after = None if change.after is None else bytes(change.after)
-                packer.add(change.table, change.op, lsn, before, after, change.lsn)
+                packer.table(change.table).add(change.op, lsn, before, after, change.lsn)
             result += [(span.sequence, bucket, payload) for _, bucket, payload in packer.payloads()]
         return result
 

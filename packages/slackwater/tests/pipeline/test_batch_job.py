@@ -143,11 +143,11 @@ def read_span(packers: IdlePackers, span: OffsetSpan) -> Iterator[PackedPayload]
     lsn = 100 * number + 100
     for customer in CUSTOMERS if not number + span.partition else ():
         row = {"id": customer, "region": "a" if customer < 2 else "b"}
-        packer.add("s.customers", "c", lsn, None, json.dumps(row).encode())
+        packer.table("s.customers").add("c", lsn, None, json.dumps(row).encode())
     for order in ORDERS[span.partition :: tasks]:
         old, new = ({"id": order, "customer_id": n % 3, "total": order} for n in (number - 1, number))
         before = None if not number else json.dumps(old).encode()
-        packer.add("s.orders", "u" if number else "c", lsn, before, json.dumps(new).encode())
+        packer.table("s.orders").add("u" if number else "c", lsn, before, json.dumps(new).encode())
     if number == RESHUFFLED:
         reshuffle(packer, lsn, span.partition)
     if number == MOVED:
@@ -162,11 +162,15 @@ def reshuffle(packer: EventPacker, lsn: int, partition: int) -> None:
     for customer in CUSTOMERS:
         row = {"id": customer, "region": "a" if customer < 2 else "b"}
         if partition == 0:
-            packer.add("s.customers", "c", lsn, None, json.dumps({**row, "region": "z"}).encode(), lsn - 9)
-            packer.add("s.customers", "c", lsn, None, json.dumps(row).encode(), lsn - 7)
-            packer.add("s.customers", "d", lsn, json.dumps({**row, "region": "z"}).encode(), None, lsn - 5)
+            packer.table("s.customers").add(
+                "c", lsn, None, json.dumps({**row, "region": "z"}).encode(), lsn - 9
+            )
+            packer.table("s.customers").add("c", lsn, None, json.dumps(row).encode(), lsn - 7)
+            packer.table("s.customers").add(
+                "d", lsn, json.dumps({**row, "region": "z"}).encode(), None, lsn - 5
+            )
         else:
-            packer.add("s.customers", "d", lsn, json.dumps(row).encode(), None, lsn - 3)
+            packer.table("s.customers").add("d", lsn, json.dumps(row).encode(), None, lsn - 3)
 
 
 def move(packer: EventPacker, lsn: int, partition: int) -> None:
@@ -175,9 +179,9 @@ def move(packer: EventPacker, lsn: int, partition: int) -> None:
         old, new = ({"id": customer, "region": UNAVAILABLE}, {"id": customer + 9, "region": UNAVAILABLE})
         for distance, first, second in ((20, old, new), (10, new, old)):
             if partition == 0:
-                packer.add("s.customers", "d", lsn, json.dumps(first).encode(), None, lsn - distance)
+                packer.table("s.customers").add("d", lsn, json.dumps(first).encode(), None, lsn - distance)
             else:
-                packer.add("s.customers", "c", lsn, None, json.dumps(second).encode(), lsn - distance)
+                packer.table("s.customers").add("c", lsn, None, json.dumps(second).encode(), lsn - distance)
 
 
 def expected(number: int) -> Views:

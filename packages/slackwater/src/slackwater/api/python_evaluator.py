@@ -124,9 +124,6 @@ class _PythonEvaluator:
         ]
         self._order = [itemgetter(*each.primary_key_positions) for each in inputs]
 
-    def close(self) -> None:
-        """Does nothing, because there is nothing to release."""
-
     def at_points(
         self, versions: Sequence[RowVersions], points: ResultPoints, keys: Sequence[bytes]
     ) -> ResultRows:

@@ -54,7 +54,10 @@ def check_session(session: "SparkSession") -> None:
     missing = missing_settings(session)
     if missing:
         raise missing_settings_error(
-            [(name, *values, _can_be_set(session, name)) for name, values in sorted(missing.items())]
+            [
+                (name, *values, name != _PYTHON and session.conf.isModifiable(name))
+                for name, values in sorted(missing.items())
+            ]
         )
 
 
@@ -76,7 +79,3 @@ def _missing_interpreter(session: "SparkSession", conf: dict[str, str]) -> dict[
         return {}
     workers = shutil.which(session.sparkContext.pythonExec) or ""
     return {} if workers == shutil.which(sys.executable) else {_PYTHON: (workers, sys.executable)}
-
-
-def _can_be_set(session: "SparkSession", name: str) -> bool:
-    return name != _PYTHON and session.conf.isModifiable(name)

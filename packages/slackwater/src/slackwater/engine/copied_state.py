@@ -1,12 +1,8 @@
 """The rows of tables in the state of another pipeline, with which a new pipeline can begin.
 
 Stages keep the rows of the tables that they read, so a state is a snapshot of these tables as of one commit.
-The rows are packed as if that commit had inserted each of them. They give the new pipeline the state and the
-documents that it would have at that commit if it had read everything from the beginning, whatever its views
-compute from them.
-
-The other pipeline may keep running, and removes files that it no longer needs. The files of its state are
-therefore copied first.
+The rows are packed as if that commit had inserted each of them, whatever the new views compute from them. The
+other pipeline may keep running, and removes files that it no longer needs, so these are copied first.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -57,33 +57,26 @@ class IndexTransaction(Contents, Protocol):
 
 
 class BucketIndex(Protocol):
-    """Stores a bucket's index. It may lose the index, or all changes since any moment."""
+    """Stores a bucket's index. It may lose the index, or all changes since any moment.
+
+    Methods raise UnavailableError if the index cannot be read or written; :meth:`update` may repair it.
+    """
 
     def update(self, work: Callable[[IndexTransaction], T]) -> T:
         """Runs `work` in a transaction and commits; nothing is changed if it raises.
 
         It may run `work` several times, so `work` must have no effect except on its transaction. It blocks
         while another process updates the same index.
-
-        Raises:
-            UnavailableError: The index cannot be written.
         """
 
     def snapshot(self) -> AbstractContextManager[Contents]:
-        """Provides the contents as they are now, whatever is updated in the meantime. It blocks nobody.
-
-        Raises:
-            UnavailableError: The index cannot be read. :meth:`update` may repair it.
-        """
+        """Provides the contents as they are now, whatever is updated in the meantime. It blocks nobody."""
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
         """Replaces all contents by the result of these changes, in limited memory and not atomically.
 
         During this time, this process and others may find the index as it was before, without contents, or as
         it is afterwards. The changes are in order, and read once.
-
-        Raises:
-            UnavailableError: The index cannot be written.
         """
 
 

@@ -28,7 +28,7 @@ ChangeEvent = (
     | tuple[str, str, int, bytes | None, bytes | None, int | None]
     | tuple[str, str, int, bytes | None, bytes | None, int | None, bytes | None]
 )
-"""The arguments of :meth:`EventPacker.add`."""
+"""A table, and the arguments of :meth:`TablePacker.add`."""
 
 
 Payloads = Sequence[tuple[int, bytes]]
@@ -243,7 +243,7 @@ class LocalEngine:
             packer = EventPacker(self.spec, keeps_old=keeps_old)
             for change in changes:
                 if _task_of(change, tasks) == task:
-                    packer.add(*change)
+                    packer.table(change[0]).add(*change[1:])
             if first_lsn is not None and not task:
                 packer.touch(first_lsn)
             for stage, bucket, payload in packer.payloads():

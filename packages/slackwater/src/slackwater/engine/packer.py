@@ -135,23 +135,6 @@ class EventPacker:
             known = ", ".join(self._tables)
             raise InputError(f"a change of table {name}, but the view reads {known}") from None
 
-    def add(
-        self,
-        table: str,
-        op: str,
-        commit_lsn: int,
-        before: bytes | None,
-        after: bytes | None,
-        lsn: int | None = None,
-        schema: bytes | None = None,
-    ) -> None:
-        """Packs one change of a table; see :meth:`TablePacker.add`.
-
-        Raises:
-            InputError: No input reads the table.
-        """
-        self.table(table).add(op, commit_lsn, before, after, lsn, schema)
-
     def take_has_moves(self) -> bool:
         """Returns whether rows that lack values have come from other primary keys since the last call."""
         found = [table for table in self._tables.values() if table.has_moves]

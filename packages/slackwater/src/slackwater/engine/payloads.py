@@ -2,7 +2,7 @@
 
 Payloads contain events or documents. They are exchanged as rows ``(stage, bucket, sequence, payload)``. The
 stages -1, -2, ... are the documents of views 0, 1, ...: such a payload is ``zstd(msgpack([(commit LSN, key,
-document or nil), ...]))``.
+document or nil), ...]))``. What reads payloads raises StateError if one is not what its writer writes.
 """
 
 import threading
@@ -118,11 +118,7 @@ def array_header(length: int) -> bytes:
 
 
 def decode_events(bucket: int, payload: bytes) -> list[Event]:
-    """Returns the events of one payload.
-
-    Raises:
-        StateError: The payload was not written by a packer.
-    """
+    """Returns the events of one payload."""
     try:
         return _EVENTS.decode(_zstd.decompress(payload))
     except (msgspec.DecodeError, zstandard.ZstdError) as error:
@@ -236,11 +232,7 @@ class DocumentBatch:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the documents, packed but not compressed.
-
-        Raises:
-            StateError: A payload is not what a stage writes.
-        """
+        """The size of the documents, packed but not compressed."""
         try:
             return sum(
                 max(0, zstandard.frame_content_size(payload))
@@ -251,11 +243,7 @@ class DocumentBatch:
             raise malformed_batch(self.batch_id, f"unreadable payload: {error}") from error
 
     def chunks(self, view: int) -> Iterator[list[Document]]:
-        """Yields a view's documents payload by payload, in no particular order.
-
-        Raises:
-            StateError: A payload is not what a stage writes.
-        """
+        """Yields a view's documents payload by payload, in no particular order."""
         return decode_documents(self.batch_id, self.payloads.get(view, ()))
 
     def settled(self, view: int, *, every_commit: bool) -> Iterator[list[Document]]:
@@ -346,11 +334,7 @@ def documents_by_view(batch_id: int, rows: Iterable[PackedPayload]) -> dict[int,
 
 
 def decode_documents(batch_id: int, payloads: Iterable[bytes]) -> Iterator[list[Document]]:
-    """Yields the documents, payload by payload.
-
-    Raises:
-        StateError: A payload was not written by a stage.
-    """
+    """Yields the documents, payload by payload."""
     for payload in payloads:
         try:
             yield _DOCUMENTS.decode(_zstd.decompress(payload))

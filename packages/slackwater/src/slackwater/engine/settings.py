@@ -59,7 +59,6 @@ def default_buckets(cores: int) -> int:
 
 
 if TYPE_CHECKING:
-    from slackwater.sql.limits import StatementLimits
     from slackwater.sql.plan import EnginePlan, StagePlan
     from slackwater.sql.stage_evaluation import ResultPoints, ResultRows, RowVersions
 
@@ -67,26 +66,19 @@ if TYPE_CHECKING:
 class PartEvaluator(Protocol):
     """Runs the statements of one rows part. Use it from one thread.
 
-    :class:`slackwater.sql.stage_evaluation.RowsEvaluator` is the implementation for SQL.
+    :class:`slackwater.sql.stage_evaluation.RowsEvaluator` is the implementation for SQL. Methods raise
+    EvaluationError if the statement fails on the rows of a key; the error names it.
     """
 
     def at_points(
         self, versions: "Sequence[RowVersions]", points: "ResultPoints", keys: Sequence[bytes]
     ) -> "ResultRows":
-        """Returns the result of the part's statement at each of the points.
-
-        Raises:
-            EvaluationError: The statement fails on the rows of a key; the error names it.
-        """
+        """Returns the result of the part's statement at each of the points."""
 
     def latest(
         self, rows: "Sequence[RowVersions]", keys: Sequence[bytes], lsn_of: Callable[[int], int]
     ) -> "ResultRows":
-        """Returns the result over rows that are all live; `lsn_of` gives the LSN of a key's newest change.
-
-        Raises:
-            EvaluationError: The statement fails on the rows of a key; the error names it.
-        """
+        """Returns the result over rows that are all live; `lsn_of` gives the LSN of a key's newest change."""
 
 
 class Evaluators(Protocol):
@@ -104,16 +96,10 @@ class SqlEvaluators:
     """Creates evaluators that run the statements of the plan in DuckDB."""
 
     def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> PartEvaluator:
-        """See :class:`Evaluators`.
-
-        Raises:
-            ValueError: The stage has no rows part.
-        """
+        """See :class:`Evaluators`."""
         from slackwater.sql.stage_evaluation import RowsEvaluator
 
-        if stage.rows is None:
-            msg = f"stage {stage.number} has no rows part"
-            raise ValueError(msg)
+        assert stage.rows is not None  # noqa: S101 - only stages with one are evaluated
         return RowsEvaluator(stage.rows, stage.key, name=stage_name(plan, stage), limits=limits)
 
 

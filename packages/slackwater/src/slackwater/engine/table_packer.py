@@ -141,13 +141,8 @@ class TablePacker:
     ) -> None:
         """Adds one change of any kind; :meth:`flush` creates its events.
 
-        Args:
-            op: Debezium's operation.
-            commit_lsn: The commit LSN of the change's transaction.
-            before: The old row as JSON; None or ``null`` if there is none.
-            after: The new row as JSON; None or ``null`` if there is none.
-            lsn: The LSN of the change itself; None if it precedes everything else in its transaction.
-            schema: The record's Connect schema, as JSON; None if it does not state it.
+        Rows are JSON, None or ``null``. The `lsn` is that of the change; None if it precedes all else in its
+        transaction. The Connect schema is that which the record states, as JSON.
 
         Raises:
             InputError: The change lacks what a stage needs.

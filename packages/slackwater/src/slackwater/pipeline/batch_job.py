@@ -4,9 +4,6 @@ A small batch is one task that reads and runs all stages. A large batch is divid
 changes by bucket, and each level of stages is one exchange, after which a task has everything that the batch
 contains for its buckets. If that does not suffice (values of a row are in the bucket of its earlier key, or
 several rows have one key within a transaction), one task processes the whole batch.
-
-A Python worker keeps what the tasks of a pipeline share: packers, prepared statements, open indexes,
-consumers and the newest states. All of this can be derived from the program and the store.
 """
 
 import os
@@ -349,7 +346,10 @@ def run_level(
 
 
 class _Worker:
-    """What a Python worker keeps for the tasks of a pipeline. Use it from one thread."""
+    """What a Python worker keeps for the tasks of a pipeline, all of which can be made again.
+
+    Use it from one thread.
+    """
 
     def __init__(self, program: TaskProgram) -> None:
         self._program = program

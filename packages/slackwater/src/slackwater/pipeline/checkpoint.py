@@ -165,10 +165,8 @@ class Checkpoint:
         """Holds an exclusive lock on the checkpoint during the block; the system releases it on a kill.
 
         It is for outputs that do not fence earlier runs themselves. A checkpoint that is not on a disk of
-        this machine is not locked; its users must start only one run.
-
-        Args:
-            holder: A name, for others who want the checkpoint in the meantime.
+        this machine is not locked; its users must start only one run. Others who want the checkpoint in the
+        meantime are told the name of the holder.
 
         Raises:
             UnavailableError: Another process holds it.
@@ -253,15 +251,11 @@ def listed_changes(changes: Iterable[Change]) -> str:
 
 
 def s3_address(address: str, conf: Mapping[str, str]) -> str:
-    """Returns an address for ``pyarrow.fs``; it contains credentials if the settings do.
+    """Returns an address for ``pyarrow.fs``, given one for Spark; it contains credentials if the settings do.
 
-    Storage is thus configured once, for Spark; settings that concern how Hadoop's own connector works are
-    not used.
-
-    Args:
-        address: ``s3a://bucket/folder``.
-        conf: Spark settings. Those are used that begin with ``spark.hadoop.fs.s3a.`` or, for this bucket
-            alone, with ``spark.hadoop.fs.s3a.bucket.NAME.``.
+    Storage is thus configured once, for Spark. Settings are used that begin with ``spark.hadoop.fs.s3a.`` or,
+    for this bucket alone, with ``spark.hadoop.fs.s3a.bucket.NAME.``, unless they concern how Hadoop's own
+    connector works.
 
     Raises:
         ConfigError: The settings specify something that an address cannot express.

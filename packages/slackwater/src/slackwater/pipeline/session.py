@@ -6,10 +6,12 @@ import shlex
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,10 +246,5 @@ def _conf_of_jvm(gateway: Any) -> dict[str, str]:
 def _start_workers(context: SparkContext) -> None:
     """Makes Spark start its Python workers before there is a batch for them, because this takes some time."""
     count = context.defaultParallelism
-    collect(context.parallelize(range(count), count).mapPartitions(_do_nothing))
-
-
-def _do_nothing(rows: Iterable[int]) -> Iterable[int]:
-    for _ in rows:  # Spark keeps only workers that have read all
-        pass
-    return ()
+    read_all = partial(deque[int], maxlen=0)  # Spark keeps only workers that have read all
+    collect(context.parallelize(range(count), count).mapPartitions(read_all))

@@ -8,7 +8,7 @@ Connect, if its address is configured, otherwise from what the sidecar has learn
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Final
@@ -267,7 +267,8 @@ class ConnectorCheck:
             properties, found = self._declared, (*property_findings(self._declared), *found)
         if properties is not None:
             self.is_known = True
-            found = (*found, *self._omitted(properties))
+            omitted = omitted_by(properties, self._used)
+            found += tuple(Finding(each.subject, Verdict.FAULT, each.text, each.hint) for each in omitted)
         if properties is not None or found:
             self._faults = [f for f in found if f.verdict is Verdict.FAULT or f.subject in self._subjects]
         return self._faults
@@ -337,10 +338,6 @@ class ConnectorCheck:
             return None
         self.refusal = status.detail if status is not None and status.state.is_refusal else ""
         return None if status is None else status.connector
-
-    def _omitted(self, properties: Mapping[str, str]) -> Iterator[Finding]:
-        for each in omitted_by(properties, self._used):
-            yield Finding(each.subject, Verdict.FAULT, each.text, each.hint)
 
 
 def refuse_unknown_connector(needed: Iterable[tuple[Table, Column]]) -> None:

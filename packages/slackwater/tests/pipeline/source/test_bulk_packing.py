@@ -207,7 +207,7 @@ def test_events_are_in_order_however_often_they_are_made_bytes() -> None:
         packer = EventPacker(spec)
         for number in range(200):
             row = {"id": number, "order_id": number % 3, "product": None}
-            packer.add(TABLE, "c", 1_000 + number, None, json.dumps(row).encode())
+            packer.table(TABLE).add("c", 1_000 + number, None, json.dumps(row).encode())
             if not number % settle_every:
                 packer.settle()
         return [(stage, bucket, decode_events(bucket, each)) for stage, bucket, each in packer.payloads()]

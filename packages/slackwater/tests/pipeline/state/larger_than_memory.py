@@ -89,7 +89,7 @@ class Stage:
                 : self._row_bytes - row_id % 7 - self._lsn % 5
             ]
             row = json.dumps({"id": row_id, "author": self._lsn, "text": text}).encode()
-            packer.add("s.notes", "u", self._lsn, None, row)
+            packer.table("s.notes").add("u", self._lsn, None, row)
         rows = [(stage, bucket, 0, payload) for stage, bucket, payload in packer.payloads()]
         result = self._task.process(rows, self._keeper.state, self._blobs, self._index)
         self._keeper.adopt(self._keeper.prepare({}, result.writes))

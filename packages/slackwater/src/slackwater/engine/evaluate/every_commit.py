@@ -3,10 +3,6 @@
 If only the results after the batch are wanted, the whole batch counts as one commit. What a commit causes
 does not depend on the batch that contains it: at every commit if all commits are evaluated, and at the end in
 any case.
-
-:class:`CommitEvaluation` defines the meaning of events. :class:`LoneRowEvaluation` is a faster implementation
-for parts in which no row is combined with another one: it handles rows individually, without an object per
-key. ``tests/test_lone_rows.py`` compares both.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -178,9 +174,9 @@ def has_lone_rows(rows: RowsPart) -> bool:
 class LoneRowEvaluation(CommitEvaluation):
     """Does the same as :class:`CommitEvaluation`, faster, for parts in which rows are not combined.
 
-    This is a hot loop. It handles regular events, which contain a row, or state that it is gone. A batch with
-    other events (TRUNCATE, rows that lack values, the announcement that the group of no columns exists) is
-    evaluated in the general way.
+    ``test_lone_rows.py`` compares both. It handles regular events, which contain a row, or state that it is
+    gone, in a hot loop. A batch with other events (TRUNCATE, rows that lack values, the announcement that the
+    group of no columns exists) is evaluated in the general way.
     """
 
     def __init__(

@@ -252,10 +252,6 @@ class AccumulateEvaluation:
             limits=limits,
         )
 
-    def close(self) -> None:
-        """Releases the evaluator's memory. It may be called twice."""
-        self._evaluator.close()
-
     def __call__(
         self, partials: Sequence[Partial], contents: Contents, outcome: Outcome
     ) -> list[tuple[ResultPoints, ResultRows]]:

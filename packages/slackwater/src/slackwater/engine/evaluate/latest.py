@@ -65,9 +65,7 @@ class LatestEvaluation:
     """
 
     def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, sharer: int = 0) -> None:
-        if not isinstance(rows.output, DocumentsOutput):
-            msg = f"stage {stage.number}: a statement for live rows, but no documents"
-            raise TypeError(msg)
+        assert isinstance(rows.output, DocumentsOutput)  # noqa: S101 - else there is no `latest_statement`
         self._view = rows.output.view
         self._document_tag = sharer_part(sharer) + DOCUMENT_TAG
         self._touched = TouchedKeys(stage, rows)

@@ -242,7 +242,10 @@ class KeyVersions:
 
 
 class PointCalls:
-    """Evaluates a part's statement at points. Use it from one thread."""
+    """Evaluates a part's statement at points. Use it from one thread.
+
+    Methods raise EvaluationError if the SQL fails on the rows of a key; the error names it.
+    """
 
     def __init__(
         self, evaluator: PartEvaluator, codecs: Sequence[RowCodec], *, max_rows: int = MAX_ROWS_PER_CALL
@@ -253,11 +256,7 @@ class PointCalls:
         self._max_rows = max_rows
 
     def evaluate(self, keys: Iterator[KeyVersions]) -> Iterator[tuple[ResultPoints, ResultRows]]:
-        """Yields the results of all keys, in the form that a `Route` accepts.
-
-        Raises:
-            EvaluationError: The SQL fails on the rows of a key; the error names it.
-        """
+        """Yields the results of all keys, in the form that a `Route` accepts."""
         call, rows = Call(len(self._codecs)), 0
         for of_key in keys:
             size = len(of_key.versions) * (1 + len(of_key.lsns))
@@ -273,11 +272,7 @@ class PointCalls:
             yield self.results(call)
 
     def results(self, call: Call) -> tuple[ResultPoints, ResultRows]:
-        """Returns the results of one call.
-
-        Raises:
-            EvaluationError: The SQL fails on the rows of a key; the error names it.
-        """
+        """Returns the results of one call."""
         versions = call.versions(self._codecs)
         return call.points, self._evaluator.at_points(versions, call.points, call.keys)
 

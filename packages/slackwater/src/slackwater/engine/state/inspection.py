@@ -1,4 +1,7 @@
-"""Inspects the state of a checkpoint by the files in its store, whether or not the pipeline is running."""
+"""Inspects the state of a checkpoint by the files in its store, whether or not the pipeline is running.
+
+Functions raise StateError if a file is damaged or missing, and UnavailableError if the store does not answer.
+"""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -301,12 +304,7 @@ class KeptRows:
 
 
 def manifest_history(store: StateStore) -> list[tuple[str, Manifest]]:
-    """Returns the manifests in a store by name, in the order of their batches; some may be of lost attempts.
-
-    Raises:
-        StateError: A manifest is damaged.
-        UnavailableError: The store does not answer.
-    """
+    """Returns the manifests in a store by name, by batch, with those of lost attempts."""
     found = [(name, _manifest(store, name)) for name in history(store)]
     return [(name, manifest) for name, manifest in found if manifest is not None]
 
@@ -315,11 +313,8 @@ def find_state(store: StateStore) -> FoundState:
     """Reads the newest state that is certainly committed; if there is none, the newest prepared one.
 
     A batch is certainly committed if the next batch has written its manifest, which follows that of the
-    batch. For the newest batch, only the output shows whether it is committed.
-
-    Raises:
-        StateError: There is no state, or it is damaged.
-        UnavailableError: The store does not answer.
+    batch. For the newest batch, only the output shows whether it is committed. StateError says, too, that
+    there is no state.
     """
     names = history(store)
     if not names:
@@ -338,10 +333,6 @@ def stage_states(store: StateStore, state: State, *, top: int | None = None) -> 
     With `top`, also this many of the largest keys of each stage: all contents are then read, one bucket at a
     time, through an index in a temporary folder. A running pipeline keeps the files of a state for a few more
     batches.
-
-    Raises:
-        StateError: A blob is damaged or missing.
-        UnavailableError: The store does not answer.
     """
     source = SegmentReader(store)
     result = []
@@ -360,11 +351,7 @@ def stage_states(store: StateStore, state: State, *, top: int | None = None) -> 
 
 
 def find_damage(store: StateStore, state: State) -> Iterator[str]:
-    """Reads all blobs of a state, and yields a sentence for each one that cannot be used.
-
-    Raises:
-        UnavailableError: The store does not answer.
-    """
+    """Reads all blobs of a state, and yields a sentence for each one that cannot be used."""
     source = SegmentReader(store)
     for (stage, bucket), head in sorted(state.heads.items()):
         log = BucketLog(stage, bucket, head, source)
@@ -388,8 +375,6 @@ def kept_rows(
 
     Raises:
         ConfigError: No stage has such a key, or the state belongs to other stages.
-        StateError: A blob is damaged or missing.
-        UnavailableError: The store does not answer.
     """
     if not found.is_of(plan):
         raise ConfigError(

@@ -1,17 +1,15 @@
 """The log of a bucket: its changes in blobs, oldest first, and the head, which contains their places.
 
-The log is the source of truth; an index is rebuilt from it. A blob is
-its token, followed by ``zstd(msgpack([(name, value or nil), ...]))`` with a checksum, and is a part of an
-immutable segment. The head contains the token, too, so a blob is used only where it belongs. No process holds
-more than a few blobs in memory.
+A blob is its token, followed by ``zstd(msgpack([(name, value or nil), ...]))`` with a checksum, and is a part
+of an immutable segment. The head contains the token, too, so a blob is used only where it belongs.
 
-A log is kept short without pauses. The log of a small bucket is rewritten completely. In a large one, each
-batch reads the oldest blobs, adds what is still live in them to its own changes, and drops them. It drops
-slightly more than it adds, so the work of a batch is proportional to its changes.
+A log is kept short without pauses. That of a small bucket is rewritten completely. In a large one, each batch
+drops some of the oldest blobs, after adding what is still live in them to its own changes. A change is live
+if the index has its value; to add one once more than necessary does no harm. A removal in the oldest blob can
+be dropped, because there is no older value to remove.
 
-The index determines what is live: a change in the oldest blobs is live if the index has its value. If a later
-blob contains the same value for the same entry, the value is added once more than necessary, which does no
-harm. A removal in the oldest blob can be dropped, because there is no older value to remove.
+What reads blobs raises StateError if one is damaged or missing, and UnavailableError if the store does not
+answer.
 """
 
 import secrets
@@ -141,17 +139,12 @@ class BucketLog:
         self._source = source
 
     def changes(self) -> Iterator[list[Change]]:
-        """Yields the changes of all blobs, oldest first.
-
-        Raises:
-            StateError: A blob is damaged or missing.
-            UnavailableError: The store does not answer.
-        """
+        """Yields the changes of all blobs, oldest first."""
         for blob in self.head.blobs:
             yield self.blob(blob)
 
     def blob(self, blob: Blob) -> list[Change]:
-        """Returns the changes of one blob; raises like :meth:`changes`."""
+        """Returns the changes of one blob."""
         data = self._source.read(blob)
         if len(blob.token) >= _TOKEN_BYTES:
             data, token = data[_TOKEN_BYTES:], data[:_TOKEN_BYTES]
@@ -204,10 +197,6 @@ def log_write(log: BucketLog, changes: list[Change], grown_bytes: int, contents:
     """Determines which blobs a batch adds to the log and drops from it. It only reads.
 
     The contents are those after the batch, whose changes increase the live size by `grown_bytes`.
-
-    Raises:
-        StateError: A blob is damaged or missing.
-        UnavailableError: The store does not answer.
     """
     head = log.head
     live_bytes = head.live_bytes + grown_bytes

@@ -5,8 +5,9 @@ manifests contain the heads of all logs, so that a state can be read from a shor
 immutable, and their names are derived from their content: a name leads to exactly one state, or to an error.
 
 A batch is committed with the progress record of its output, which names the manifest. All other files in the
-store belong to attempts that were lost, and are removed when later batches have been committed. Files of
-batches that this run has not adopted are left alone, because a run that has taken over may have written them.
+store belong to attempts that were lost, and are removed when later batches have been committed.
+
+What accesses the store raises UnavailableError if it does not answer.
 """
 
 import hashlib
@@ -147,7 +148,6 @@ def read_state(
 
     Raises:
         StateError: A manifest is missing or damaged, or belongs to other stages or another version.
-        UnavailableError: The store does not answer.
     """
     return read_states(store, name, fingerprint, known, told)[-1]
 
@@ -206,11 +206,7 @@ def decode_manifest(name: str, data: bytes, fingerprint: str | None = None) -> M
 
 
 def history(store: StateStore) -> list[str]:
-    """Returns the names of all manifests in a store, in the order of their batches.
-
-    Raises:
-        UnavailableError: The store does not answer.
-    """
+    """Returns the names of all manifests in a store, in the order of their batches."""
     return sorted(name for name in store.list(MANIFESTS) if _is_name(name))
 
 
@@ -333,7 +329,6 @@ class StateKeeper:
         Raises:
             StateError: The state is missing, damaged or belongs to other stages; or a batch was
                 committed before that the output does not contain.
-            UnavailableError: The store does not answer.
         """
         if not name and self._has_published():
             raise StateError(
@@ -356,9 +351,6 @@ class StateKeeper:
 
         It may be called again, with another batch, as long as none has been adopted. Blobs of `updates` are
         in segments that tasks have written, those of `writes` are not in one yet.
-
-        Raises:
-            UnavailableError: The store does not accept it.
         """
         updates = list(updates)
         if writes := list(writes):
@@ -378,7 +370,6 @@ class StateKeeper:
 
         Raises:
             StateError: Another state was prepared last.
-            UnavailableError: The store does not answer.
         """
         if self._prepared is None or self._prepared[0].name != name:
             msg = f"manifest {name} of the state is not the one that was prepared last"
@@ -398,7 +389,6 @@ class StateKeeper:
 
         Raises:
             StateError: A manifest is damaged.
-            UnavailableError: The store does not answer.
         """
         found = [name for name in history(self._store) if batch_of(name) == self.state.batch_id + 1]
         manifests = (
@@ -411,8 +401,7 @@ class StateKeeper:
     def sweep(self) -> list[str]:
         """Removes files that no kept state needs, up to the newest committed batch; returns their paths.
 
-        Raises:
-            UnavailableError: The store does not answer.
+        Files of later batches are left alone, because a run that has taken over may have written them.
         """
         manifests = {name for state in self._kept for name in state.chain}
         segments = {name for state in self._kept for name in state.segments()}

@@ -131,11 +131,9 @@ class StateStore(ABC):
 
 
 class ArrowStore(StateStore):
-    """A folder of a file system that ``pyarrow.fs`` supports.
+    """A folder of a file system that ``pyarrow.fs`` supports, by a path or an address.
 
-    Args:
-        address: A path of this machine, or an address such as ``file:///…`` or ``s3://…``.
-        shown: The address to show in messages; None for the same.
+    Messages show another address on request.
 
     Raises:
         ConfigError: The address belongs to no supported file system.
@@ -226,9 +224,7 @@ class ArrowStore(StateStore):
 class HadoopStore(StateStore):
     """A folder of HDFS. A file is renamed into place when all DataNodes have it on their disks.
 
-    Args:
-        address: ``hdfs://host:port/folder``, or ``hdfs://nameservice/folder`` with a name service of
-            ``HADOOP_CONF_DIR``.
+    The address may have a name service of ``HADOOP_CONF_DIR`` in place of host and port.
 
     Raises:
         ConfigError: The address does not belong to a known cluster.

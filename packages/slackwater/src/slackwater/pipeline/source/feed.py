@@ -130,7 +130,9 @@ class Feed:
             return
         self.segments.move_to(start.floor, known_from_lsn)
         self._stand_at(start, start.floor)
-        self.listed = sum(len(self._kept.get(s.log_offset, ())) for s in self._new_segments(start))
+        self.listed = sum(
+            len(self._kept.get(s.log_offset, ())) for s in self.segments.within(start.log, self.log_position)
+        )
         for topic, positions in start.topics.items():
             for history, position in zip(self._histories.get(topic, ()), positions, strict=False):
                 history.drop_to(position.lsn)
@@ -220,9 +222,6 @@ class Feed:
     def _know_groups(self, groups: int) -> None:
         self.groups = groups
         self._histories = {topic: [MarkerHistory() for _ in range(groups)] for topic in self._topics}
-
-    def _new_segments(self, start: Position) -> Sequence[Segment]:
-        return self.segments.within(start.log, self.log_position)
 
     # --- reading
 

@@ -149,8 +149,7 @@ def _pack_each(packer: EventPacker, changes: BatchChanges, span: OffsetSpan, mes
             raise bad_input(message, foreign_change(change.table))
         before, after = change.before, change.after
         try:
-            packer.add(
-                change.table,
+            packer.table(change.table).add(
                 change.op,
                 commit_lsn,
                 None if before is None else bytes(before),

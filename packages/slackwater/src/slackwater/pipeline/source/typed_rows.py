@@ -109,7 +109,8 @@ class TypedTable:
     @property
     def key_type(self) -> StructType:
         """The type of the primary key."""
-        return StructType([self._field(_column(self.table, name)) for name in self.table.primary_key])
+        names = self.table.primary_key
+        return StructType([self.row_type[name] for name in names])
 
     def to_json(self) -> str:
         """Returns the text form, which the option ``typing`` of the source accepts."""
@@ -141,7 +142,7 @@ class RowImages:
         key = tuple(column for column in exact if column.name in table.primary_key)
         self._key_codec = RowCodec(table, [column.name for column in key])
         self._key_positions = tuple(exact.index(column) for column in key)
-        self._row_key = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
+        self._row_key = tuple(map([column.name for column in table.columns].index, table.primary_key))
 
     def typed(self, op: str, before: bytes | None, after: bytes | None) -> _TypedImages:
         """Returns key, old row, new row, and the columns that an update omitted (null in the row).
@@ -357,14 +358,6 @@ def _typed_columns(columns: dict[str, Any], images: RowImages, topic: str) -> di
 
 def _image(image: Any) -> bytes | None:
     return None if image is None or image == NULL else bytes(image)
-
-
-def _column(table: Table, name: str) -> Column:
-    column = table.column(name)
-    if column is None:
-        msg = f"{table.full_name} has no column {name}, which its primary key names"
-        raise ValueError(msg)
-    return column
 
 
 def _of_list(convert: Convert) -> Convert:

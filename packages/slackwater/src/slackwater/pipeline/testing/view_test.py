@@ -1,10 +1,14 @@
 """Tests of a pipeline's views, with transactions of plain rows."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -12,7 +16,6 @@ import pyarrow as pa
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.pipeline.definition import PipelineDefinition, used_columns
 from slackwater.pipeline.folder import load_pipeline
-from slackwater.pipeline.testing.differences import PlainDocument, differences
 from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
 from slackwater.protocol import ConfigError, InputError
 from slackwater.protocol.keys import table_name
@@ -22,13 +25,21 @@ from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.limits import open_connection
 from slackwater.sql.plan import PublishedView
 
+PlainDocument = Mapping[str, object]
+"""A document: values by the name of their column."""
+
+_MOST_SHOWN: Final = 20
+"""The maximum number of different documents that are shown."""
+_ABSENT: Final = object()
+
 
 class ViewTest:
     """Runs a pipeline's views on the rows of a test, without servers and without Spark.
 
     A transaction consists of all changes up to :meth:`commit`. The documents after it are those that the
     output would contain, because the engine is that of `slackwater run`. The state is in memory. Use it from
-    one thread.
+    one thread. What changes rows raises InputError if there is no such table, or no row that matches, if a
+    value is impossible, or if the primary key exists; the error names table, column and value.
 
     Args:
         pipeline: The folder of the pipeline, or its definition: ``Pipeline(...).definition``.
@@ -80,10 +91,6 @@ class ViewTest:
             rows: Values by column: numbers, text, dates, `Decimal` and so on. Decimals, dates, times and
                 UUIDs may be text. Columns that are omitted are NULL; those that no view reads may always be
                 omitted.
-
-        Raises:
-            InputError: A value is impossible, or the primary key exists; the error names table,
-                column and value.
         """
         found = self._table(table)
         for row in rows:
@@ -97,9 +104,6 @@ class ViewTest:
             table: As for :meth:`insert`.
             rows: The values that change, together with the primary key of the row.
             where: If given, all rows with these values are changed instead; this may change the primary key.
-
-        Raises:
-            InputError: As for :meth:`insert`, or no row matches.
         """
         found = self._table(table)
         for row in rows:
@@ -107,22 +111,14 @@ class ViewTest:
         return self
 
     def delete(self, table: str, *rows: PlainRow) -> Self:
-        """Removes the rows with these values, e.g. this primary key, within the open transaction.
-
-        Raises:
-            InputError: As for :meth:`insert`, or no row matches.
-        """
+        """Removes the rows with these values, e.g. this primary key, within the open transaction."""
         found = self._table(table)
         for row in rows:
             self._add(found, found.delete(row))
         return self
 
     def truncate(self, *tables: str) -> Self:
-        """Removes all rows of tables, within the open transaction.
-
-        Raises:
-            InputError: There is no such table.
-        """
+        """Removes all rows of tables, within the open transaction."""
         for table in tables:
             found = self._table(table)
             self._add(found, found.truncate())
@@ -194,7 +190,7 @@ class ViewTest:
             InputError: As for :meth:`documents`, or an expected column does not exist.
         """
         found = self.documents(view)
-        lines = differences(self._view(view), documents, found)
+        lines = _differences(self._view(view), documents, found)
         if lines:
             after = "transaction 1" if self._commits == 1 else f"{self._commits} transactions"
             raise AssertionError("\n".join([f"view {view} differs after {after}:", *lines]))
@@ -275,7 +271,7 @@ def run_sql(text: str, tables: Sequence[TableRows]) -> Iterator[Step]:
                 continue
             if statement.type not in _CHANGING:
                 hint = "INSERT, UPDATE, DELETE and TRUNCATE change rows, COMMIT ends a transaction"
-                raise InputError(f"{_shown(sql)} does not change rows", hint)
+                raise InputError(f"{_quoted(sql)} does not change rows", hint)
             yield _changes(connection, sql, tables)
 
 
@@ -287,7 +283,7 @@ def _changes(
     try:
         connection.execute(sql)
     except duckdb.Error as error:
-        raise InputError(f"{_shown(sql)} fails: {_first_line(error)}") from None
+        raise InputError(f"{_quoted(sql)} fails: {_first_line(error)}") from None
     after = [_rows(connection, table) for table in tables]
     changed = [(table, new) for table, old, new in zip(tables, before, after, strict=True) if new != old]
     return [(table, event) for table, rows in changed for event in table.replace(rows)]
@@ -334,10 +330,152 @@ def _name(each: TableRows) -> str:
     return f"{identifier(each.table.schema)}.{identifier(each.table.name)}"
 
 
-def _shown(sql: str) -> str:
+def _quoted(sql: str) -> str:
     line = " ".join(sql.split())
     return f"`{line[:77]}…`" if len(line) > 78 else f"`{line}`"
 
 
 def _first_line(error: duckdb.Error) -> str:
     return str(error).partition("\n")[0].rstrip(".")
+
+
+def _differences(
+    view: PublishedView, expected: Sequence[PlainDocument], found: Sequence[PlainDocument]
+) -> list[str]:
+    """Returns lines that describe the differences; empty if there are none. The order does not count."""
+    _check_columns(view, expected)
+    decimals = {column.name for column in view.outputs if "DECIMAL" in column.type}
+    wanted = [(_comparable(row, decimals), row) for row in expected]
+    there = [(_comparable(row, decimals), row) for row in found]
+    missing, surplus = _without(wanted, there), _without(there, wanted)
+    if not missing and not surplus:
+        return []
+    names = {column.name for column in view.outputs}
+    key = view.key if set(view.key) <= names else ()
+    by_key = _keyed(view.name, key, missing, decimals) if key else {}
+    lines: list[list[str]] = []
+    for of_document in surplus:
+        other = by_key.pop(_key_of(key, of_document, decimals), None) if key else None
+        if other is None:
+            lines.append([f"  not expected: {_shown(of_document)}"])
+        else:
+            lines.append(
+                [f"  {_shown_key(key, of_document)}:", *_columns(view, other, of_document, decimals)]
+            )
+    missed = list(by_key.values()) if key else missing
+    lines += [[f"  missing: {_shown(each)}"] for each in missed]
+    shown = [line for of_document in lines[:_MOST_SHOWN] for line in of_document]
+    if len(lines) > _MOST_SHOWN:
+        shown.append(f"  and {len(lines) - _MOST_SHOWN} more")
+    return shown
+
+
+def _check_columns(view: PublishedView, expected: Sequence[PlainDocument]) -> None:
+    names = [column.name for column in view.outputs]
+    for each in expected:
+        if not isinstance(each, Mapping):
+            raise InputError(
+                f"a document of view {view.name} must be a mapping of columns to values, not {each!r}"
+            )
+        for name in each:
+            if name not in names:
+                hint = did_you_mean(name, names) or f"it has {', '.join(names)}"
+                raise InputError(f"view {view.name} has no column {name}", hint)
+
+
+def _without(
+    some: Sequence[tuple[Hashable, PlainDocument]], others: Sequence[tuple[Hashable, PlainDocument]]
+) -> list[PlainDocument]:
+    """Returns the documents without an equal among others; each of these is the equal of only one."""
+    left = Counter(comparable for comparable, _ in others)
+    rest = []
+    for comparable, row in some:
+        if left[comparable] > 0:
+            left[comparable] -= 1
+        else:
+            rest.append(row)
+    return rest
+
+
+def _keyed(
+    view: str, key: Sequence[str], rows: Sequence[PlainDocument], decimals: set[str]
+) -> dict[Hashable, PlainDocument]:
+    found: dict[Hashable, PlainDocument] = {}
+    for row in rows:
+        if found.setdefault(_key_of(key, row, decimals), row) is not row:
+            raise InputError(f"view {view}: {_shown_key(key, row)} is expected twice")
+    return found
+
+
+def _key_of(key: Sequence[str], row: PlainDocument, decimals: set[str]) -> Hashable:
+    return _comparable({name: row.get(name) for name in key}, decimals)
+
+
+def _columns(
+    view: PublishedView, expected: PlainDocument, found: PlainDocument, decimals: set[str]
+) -> Iterator[str]:
+    for column in view.outputs:
+        name = column.name
+        want, have = expected.get(name, _ABSENT), found.get(name, _ABSENT)
+        if _comparable({name: want}, decimals) != _comparable({name: have}, decimals):
+            yield f"    {name}: expected {_shown(want)}, got {_shown(have)}"
+
+
+def _comparable(row: PlainDocument, decimals: set[str]) -> Hashable:
+    return frozenset((name, _value(value, is_decimal=name in decimals)) for name, value in row.items())
+
+
+def _value(value: object, *, is_decimal: bool) -> Hashable:
+    match value:
+        case bool() | None:
+            return ("constant", value)
+        case int() | float() | Decimal():
+            return ("number", Decimal(str(value)))
+        case str():
+            number = _number(value) if is_decimal else None
+            return ("text", value) if number is None else ("number", number)
+        case Mapping():
+            fields = ((name, _value(each, is_decimal=is_decimal)) for name, each in value.items())
+            return ("struct", frozenset(fields))
+        case list() | tuple():
+            return ("list", tuple(_value(each, is_decimal=is_decimal) for each in value))
+        case datetime() | date() | time() | UUID():
+            return ("text", _as_text(value))
+    return ("other", value if isinstance(value, Hashable) else repr(value))
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _as_text(value: object) -> str:
+    """Returns a value in the form that documents have."""
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return moment.isoformat(timespec="microseconds") + ("" if value.tzinfo is None else "Z")
+    if isinstance(value, time):
+        text = value.isoformat()
+        return text.rstrip("0") if "." in text else text
+    return str(value)
+
+
+def _shown_key(key: Sequence[str], row: PlainDocument) -> str:
+    return ", ".join(f"{name} = {_shown(row.get(name))}" for name in key)
+
+
+def _shown(value: Any) -> str:
+    """Writes a value as JSON, numbers with all their digits."""
+    match value:
+        case Mapping():
+            return "{" + ", ".join(f"{json.dumps(n)}: {_shown(each)}" for n, each in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(_shown, value)) + "]"
+        case Decimal():
+            return str(value)
+        case bool() | int() | float() | None:
+            return json.dumps(value)
+    return "nothing" if value is _ABSENT else json.dumps(_as_text(value), ensure_ascii=False)
