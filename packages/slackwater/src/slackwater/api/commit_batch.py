@@ -223,16 +223,14 @@ def file_reader(session: SparkSession, checkpoint: str) -> ReadFile:
 
     def read(name: str) -> str | None:
         is_local = checkpoint.startswith(_LOCAL) or ("://" not in checkpoint and local.is_dir())
-        return _local_text(local / name) if is_local else _hadoop_text(session, f"{checkpoint}/{name}")
+        if not is_local:
+            return _hadoop_text(session, f"{checkpoint}/{name}")
+        try:
+            return (local / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
 
     return read
-
-
-def _local_text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
 
 
 def _hadoop_text(session: SparkSession, path: str) -> str | None:

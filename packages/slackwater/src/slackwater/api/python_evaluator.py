@@ -262,13 +262,11 @@ class _PythonRows:
                 try:
                     values[position] = convert(value)
                 except ValueError as error:
-                    raise self._unheld(self._columns[position], str(error)) from error
+                    column = self._columns[position]
+                    python = _PYTHON_TYPES.get((column.type.element or column.type).kind, str)
+                    holder = f"Python's {python.__name__}"
+                    raise value_out_of_range(self._table, column, str(error), holder) from error
         return dict(zip(self._names, values, strict=True))
-
-    def _unheld(self, column: Column, value: str) -> InputError:
-        kind = (column.type.element or column.type).kind
-        python = _PYTHON_TYPES.get(kind, str).__name__
-        return value_out_of_range(self._table, column, value, f"Python's {python}")
 
 
 def _time(microseconds: int) -> time:

@@ -16,7 +16,7 @@ from slackwater.api.documents import Documents
 from slackwater.api.python_evaluator import KeyFunction, PickledFunction, Rows, encoder
 from slackwater.api.session import check_session
 from slackwater.outputs.contract import Emit
-from slackwater.pipeline import PipelineDefinition, ViewOutput, table_names
+from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, table_names
 from slackwater.protocol import ConfigError
 from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.plan import (

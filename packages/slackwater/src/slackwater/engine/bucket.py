@@ -90,16 +90,9 @@ class BucketProcessor:
     ) -> tuple[list[PackedPayload], list[LogWrite]]:
         """Processes the payloads ``(sequence, payload)`` of buckets, several small ones together.
 
-        With `has_moves`, rows may lack values that they had under other primary keys; all buckets of the
-        batch must then be here.
-
-        Returns:
-            What the buckets send, and the changes of their logs.
-
-        Raises:
-            SlackwaterError: See its tree.
-            EvaluationError: The view's SQL fails on the rows of a key.
-            OldRowsNeededError: An event is about one of several rows of a key.
+        Returns what the buckets send, and the changes of their logs. With `has_moves`, rows may lack values
+        that they had under other primary keys; all buckets of the batch must then be here. Raises the same
+        errors as :meth:`PipelineTask.process`.
         """
         moved: dict[int, list[tuple[int, list[Event]]]] = {}
         if has_moves:

@@ -221,8 +221,7 @@ def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[
     that of the compressed payloads of one bucket.
 
     Raises:
-        StateError: A copied file is damaged or missing.
-        UnavailableError: The store, or the disk of the temporary folder, does not work.
+        StateError, UnavailableError: A copied file is damaged or missing, or a disk does not work.
     """
     sequences = count(task.number << _TASK_SEQUENCES)
     if task.number == 0:

@@ -38,8 +38,6 @@ STEP_CHANGES: Final = 2_048
 """The number of changes of one transaction. Each may change a page of 4 KiB, which stays in memory until the
 commit."""
 
-_UNREADABLE: tuple[type[Exception], ...] = (lmdb.Error, OSError)
-
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -90,7 +88,7 @@ class LmdbIndex:
                 yield _LmdbTransaction(transaction, environment.open_db)
             finally:
                 transaction.abort()
-        except _UNREADABLE as error:
+        except (lmdb.Error, OSError) as error:
             raise unusable_folder(self._folder, str(error)) from error
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:

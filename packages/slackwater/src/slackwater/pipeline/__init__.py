@@ -9,27 +9,18 @@ from typing import TYPE_CHECKING
 from slackwater.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.definition import (
-        PipelineDefinition,
-        PipelineSql,
-        ViewOutput,
-        pipeline_definition,
-        table_inputs,
-        table_names,
-    )
-    from slackwater.pipeline.folder import load_pipeline, read_sql
+    from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, pipeline_definition
+    from slackwater.pipeline.folder import load_pipeline
     from slackwater.pipeline.monitor import RunMonitor, batch_spans
     from slackwater.pipeline.progress import BatchProgress
     from slackwater.pipeline.runner import run_pipeline
     from slackwater.pipeline.session import run_folder
     from slackwater.pipeline.settings import RunSettings
     from slackwater.pipeline.spark_home import default_class_archives, make_class_archive
-    from slackwater.pipeline.toml_table import read_labels
 
 __all__ = [
     "BatchProgress",
     "PipelineDefinition",
-    "PipelineSql",
     "RunMonitor",
     "RunSettings",
     "ViewOutput",
@@ -38,31 +29,19 @@ __all__ = [
     "load_pipeline",
     "make_class_archive",
     "pipeline_definition",
-    "read_labels",
-    "read_sql",
     "run_folder",
     "run_pipeline",
-    "table_inputs",
-    "table_names",
 ]
 
 _NAMES = {
-    "slackwater.pipeline.definition": (
-        "PipelineDefinition",
-        "PipelineSql",
-        "ViewOutput",
-        "pipeline_definition",
-        "table_names",
-        "table_inputs",
-    ),
-    "slackwater.pipeline.folder": ("load_pipeline", "read_sql"),
+    "slackwater.pipeline.definition": ("PipelineDefinition", "ViewOutput", "pipeline_definition"),
+    "slackwater.pipeline.folder": ("load_pipeline",),
     "slackwater.pipeline.session": ("run_folder",),
     "slackwater.pipeline.monitor": ("RunMonitor", "batch_spans"),
     "slackwater.pipeline.progress": ("BatchProgress",),
     "slackwater.pipeline.runner": ("run_pipeline",),
     "slackwater.pipeline.settings": ("RunSettings",),
     "slackwater.pipeline.spark_home": ("default_class_archives", "make_class_archive"),
-    "slackwater.pipeline.toml_table": ("read_labels",),
 }
 
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others

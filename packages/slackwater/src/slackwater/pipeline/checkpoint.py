@@ -66,12 +66,8 @@ class Checkpoint:
 
     Methods raise UnavailableError if its store does not answer, ConfigError if its address or Spark's
     configuration cannot be used, and StateError if it belongs to a pipeline with another meaning, or its
-    record has another version or is not ours.
-
-    Args:
-        address: A path of this machine, an address of a file system, or ``s3a://…``, which is accessed as
-            Spark is configured.
-        spark_conf: Spark settings of the run, which override Spark's own configuration.
+    record has another version or is not ours. The address is a path of this machine, or one of a file system;
+    ``s3a://…`` is accessed as Spark is configured, and as the settings of the run override it.
     """
 
     def __init__(self, address: str, spark_conf: Mapping[str, str] | None = None) -> None:

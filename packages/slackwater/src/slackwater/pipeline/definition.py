@@ -80,15 +80,15 @@ class PipelineSql:
         self, published: Collection[str], catalog: Catalog | None = None, scope: Scope = Scope.STRICT
     ) -> EnginePlan:
         """Plans the published views, optionally over other tables."""
-        accumulates = scope is Scope.STRICT
         return compile_pipeline(
-            self.views, catalog or self.catalog, published=published, accumulates=accumulates
+            self.views, catalog or self.catalog, published=published, accumulates=scope is Scope.STRICT
         )
 
     def plan_separately(self, published: Collection[str], scope: Scope) -> EnginePlan:
         """Plans the published views as if they had nothing in common, each with the columns that it needs."""
-        accumulates = scope is Scope.STRICT
-        return compile_separately(self.views, self.catalog, published=published, accumulates=accumulates)
+        return compile_separately(
+            self.views, self.catalog, published=published, accumulates=scope is Scope.STRICT
+        )
 
     def stage_uses(self, published: Collection[str], scope: Scope) -> dict[int, int]:
         """Returns for each stage the number of stages that there would be instead if none were shared."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slackwater.outputs.contract import Emit
-from slackwater.pipeline import PipelineDefinition, PipelineSql, ViewOutput, table_names
+from slackwater.pipeline.definition import PipelineDefinition, PipelineSql, ViewOutput, table_names
 from slackwater.sql.catalog import Catalog
 from slackwater.sql.plan import (
     AccumulatePart,

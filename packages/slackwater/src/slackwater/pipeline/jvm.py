@@ -28,8 +28,7 @@ T = TypeVar("T")
 SPARK_ERRORS: Final = (Py4JError, PySparkException, OSError)
 """What a call into Spark raises: Java's error, a ``PySparkException`` if the process has created a session,
 or an ``OSError`` if the connection broke."""
-_LONGEST_START = timedelta(minutes=10)
-_LONGEST_END = timedelta(minutes=10)
+_LONGEST_START = _LONGEST_END = timedelta(minutes=10)
 _REPORT_INTERVAL = timedelta(seconds=20)
 _END_SECONDS = 20.0
 """The time within which the exit code of a JVM is known after its connection broke."""
@@ -92,10 +91,8 @@ def _log_lines(reader: int, spark_log: Path) -> None:
             if not text or text.startswith(_SPARK_NOISE):
                 continue
             if not shows_output():
-                with (
-                    suppress(OSError),
-                    spark_log.open("ab") as file,
-                ):  # opened again, because log4j renames it
+                # It is opened again, because log4j renames it.
+                with suppress(OSError), spark_log.open("ab") as file:
                     file.write(text + b"\n")
             _output_log.debug("%s", text.decode(errors="replace"))
 

@@ -21,14 +21,14 @@ Values = Iterable[tuple[tuple[str, ...], Value]]
 """The values of the labels other than source and pipeline, and the value."""
 
 
-_COUNTED = (
-    metrics.RUN_BATCHES,
-    metrics.RUN_COVERED_BATCHES,
-    metrics.RUN_EVENTS,
-    metrics.RUN_TRANSACTIONS,
-    metrics.RUN_DOCUMENTS,
-    metrics.RUN_DELETES,
-)
+_COUNTED: Final[Mapping[Metric, Callable[["BatchProgress"], int]]] = {
+    metrics.RUN_BATCHES: lambda _: 1,
+    metrics.RUN_COVERED_BATCHES: attrgetter("was_covered"),
+    metrics.RUN_EVENTS: attrgetter("events"),
+    metrics.RUN_TRANSACTIONS: attrgetter("transactions"),
+    metrics.RUN_DOCUMENTS: attrgetter("documents"),
+    metrics.RUN_DELETES: attrgetter("deletes"),
+}
 _PARTS: Final = (("plan",), ("read", "evaluate", "schedule"), ("state",), ("produce", "commit"))
 """The parts of a batch that belong to each step after the wait for it."""
 
@@ -94,16 +94,7 @@ class RunMonitor:
 
     def record_batch(self, batch: "BatchProgress") -> None:
         """Counts a visible batch."""
-        self._counts.update(
-            {
-                metrics.RUN_BATCHES: 1,
-                metrics.RUN_COVERED_BATCHES: int(batch.was_covered),
-                metrics.RUN_EVENTS: batch.events,
-                metrics.RUN_TRANSACTIONS: batch.transactions,
-                metrics.RUN_DOCUMENTS: batch.documents,
-                metrics.RUN_DELETES: batch.deletes,
-            }
-        )
+        self._counts.update({metric: count(batch) for metric, count in _COUNTED.items()})
         for part, seconds in batch.seconds.items():
             self._parts[part] += seconds
         for work in batch.stage_work:

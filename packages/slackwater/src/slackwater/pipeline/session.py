@@ -70,9 +70,7 @@ def run_folder(
     """Keeps the views of a folder up to date; see :func:`run_pipeline`. Each step names the pipeline.
 
     Raises:
-        ConfigError: Something cannot be used; the error names the file and the key.
-        SqlError: A schema or view file is not supported; the error contains the position.
-        SlackwaterError: As for :func:`run_pipeline`.
+        SlackwaterError: As for :func:`load_pipeline` and :func:`run_pipeline`.
     """
     labels = read_labels(folder)
     name, settings = labels.full_name, with_spark_log(settings, labels.revision)

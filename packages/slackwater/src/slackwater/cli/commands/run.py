@@ -102,7 +102,8 @@ def run(settings: Settings, pipeline: str, copy_state_of: str | None, dry_run: b
     docs/observability.md (the metrics of a run), docs/revisions.md (how a revision starts) and
     docs/runbooks.md#ended (what to do when a run ends).
     """
-    from slackwater.pipeline import RunMonitor, batch_spans, read_labels, run_folder
+    from slackwater.pipeline import RunMonitor, batch_spans, run_folder
+    from slackwater.pipeline.toml_table import read_labels
 
     own, output = _run_settings(settings), Output()
     folder = pipeline_folder(pipeline)

@@ -148,7 +148,7 @@ def check(settings: Settings, pipeline: str) -> int:
       slackwater schema check pipelines/orders --postgres-url postgresql://app@localhost/inventory
     """
     # Spark's libraries take a second to import; the help text does not need them
-    from slackwater.pipeline import load_pipeline, read_sql
+    from slackwater.pipeline.folder import load_pipeline, read_sql
 
     settings, output, folder = settings, Output(), pipeline_folder(pipeline)
     definition = load_pipeline(folder)
@@ -217,7 +217,7 @@ def differences(
         apart: Those of them whose changes are published under the names of their partitions.
         keyed: Those of them whose declared primary key identifies rows, whether or not it is one there.
     """
-    from slackwater.pipeline import table_names  # Spark's libraries take a second to import
+    from slackwater.pipeline.definition import table_names  # Spark's libraries take a second to import
 
     found: list[SchemaDifference] = []
     there = {table.full_name: table for table in database.tables}

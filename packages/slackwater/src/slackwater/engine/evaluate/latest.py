@@ -79,11 +79,7 @@ class LatestEvaluation:
         """Adds the changes that these events cause, and the documents, to the outcome; changes no contents.
 
         The events are sorted by commit LSN. The `lsn` is that of the documents, or `OWN_LSN`; None for that
-        of the newest event.
-
-        Raises:
-            InputError: An event needs a row that the contents do not have.
-            EvaluationError: The part's SQL fails on the rows of a key.
+        of the newest event. Raises the same errors as :class:`CommitEvaluation`.
         """
         batch = self._net(events, contents)
         at = events[-1][0] if lsn is None else lsn

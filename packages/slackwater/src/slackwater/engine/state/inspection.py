@@ -225,9 +225,6 @@ def _decode_value(kind: str, value: bytes) -> Mapping[str, Any]:
     return {"numbers": stored[0]} if kind == GROUPS else {"value": stored}
 
 
-_DEFAULT_LIMIT: Final = 20
-
-
 @dataclass(frozen=True, slots=True)
 class BucketState:
     """The state of one bucket of a stage."""
@@ -367,7 +364,7 @@ def kept_rows(
     key: Mapping[str, Any],
     *,
     buckets: int,
-    limit: int = _DEFAULT_LIMIT,
+    limit: int = 20,
 ) -> list[KeptRows]:
     """Returns what the stages whose key has these columns keep under a key.
 

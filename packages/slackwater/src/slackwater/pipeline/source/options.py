@@ -165,7 +165,12 @@ class SourceOptions(_Options):
         except ConfigError as error:
             raise _unusable_option("schema_registry", error.problem, error.hint) from error
         own = {each.name: getattr(given, each.name) for each in fields(_Options)}
-        return cls(**own, servers=servers, typing=_typing(options.get("typing")))
+        typing = None
+        if (text := options.get("typing")) is not None:
+            from slackwater.pipeline.source.typed_rows import TypedTable
+
+            typing = TypedTable.from_json(text)
+        return cls(**own, servers=servers, typing=typing)
 
     @property
     def source_topics(self) -> SourceTopics:
@@ -176,14 +181,6 @@ class SourceOptions(_Options):
     def topics(self) -> frozenset[str]:
         """The topics that are read."""
         return frozenset(map(self.source_topics.data, self.tables))
-
-
-def _typing(text: str | None) -> "TypedTable | None":
-    if text is None:
-        return None
-    from slackwater.pipeline.source.typed_rows import TypedTable
-
-    return TypedTable.from_json(text)
 
 
 _EXAMPLES = {

@@ -18,6 +18,9 @@ _POSITION_VERSION = 3
 OTHER_SIDECARS = 64
 """How far below a cut in the log another sidecar may have written what follows the cut."""
 
+_PLAIN = ("source", "timeline", "commit_ts_ms", "log", "floor")
+"""The fields that are kept as they are."""
+
 Offsets = tuple[int, ...]
 """The offsets of a group in one topic, by partition. Missing ones at the end are 0."""
 
@@ -121,14 +124,10 @@ class Position:
         return {
             "version": _POSITION_VERSION,
             "scope": self.scope.value,
-            "source": self.source,
-            "timeline": self.timeline,
+            **{name: getattr(self, name) for name in _PLAIN},
             "lsns": list(self.lsns),
-            "commit_ts_ms": self.commit_ts_ms,
             **({} if self.event_count is None else {"event_count": self.event_count}),
-            "log": self.log,
             **({"log_id": self.log_id} if self.log_id else {}),
-            "floor": self.floor,
             **({} if self.cut is None else {"cut": self.cut}),
             "topics": {
                 topic: [_topic_to_json(*pair) for pair in zip(positions, self.lsns, strict=True)]
@@ -250,7 +249,7 @@ def _topic_from_json(data: Any, lsn: int) -> TopicPosition:
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     lsns = tuple(data["lsns"])
     return {
-        **{name: data[name] for name in ("source", "timeline", "commit_ts_ms", "log", "floor")},
+        **{name: data[name] for name in _PLAIN},
         **{name: data.get(name) for name in ("event_count", "cut")},
         "scope": Scope(data["scope"]),
         "lsns": lsns,

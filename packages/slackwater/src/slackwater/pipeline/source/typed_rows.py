@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -203,11 +203,9 @@ class RowImages:
         if not self._texts:
             return []
         try:
-            return self._texts_in(msgspec.json.decode(image, type=dict[str, msgspec.Raw]), op)
+            fields = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise RowContradictsSchemaError(self._table.full_name, "", "JSON in UTF-8", str(error)) from error
-
-    def _texts_in(self, fields: Mapping[str, msgspec.Raw], op: str) -> list[str | None]:
         missing = [column.name for column in self._texts if column.name not in fields]
         if missing:
             raise RowContradictsSchemaError(self._table.full_name, missing[0], "any value", "no such field")
