@@ -204,12 +204,13 @@ class RowImages:
             return []
         try:
             fields = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
+            missing = [column.name for column in self._texts if column.name not in fields]
+            if missing:
+                table = self._table.full_name
+                raise RowContradictsSchemaError(table, missing[0], "any value", "no such field")
+            return [self._text(column, bytes(fields[column.name]), op) for column in self._texts]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise RowContradictsSchemaError(self._table.full_name, "", "JSON in UTF-8", str(error)) from error
-        missing = [column.name for column in self._texts if column.name not in fields]
-        if missing:
-            raise RowContradictsSchemaError(self._table.full_name, missing[0], "any value", "no such field")
-        return [self._text(column, bytes(fields[column.name]), op) for column in self._texts]
 
     def _text(self, column: Column, raw: bytes, op: str) -> str | None:
         try:
