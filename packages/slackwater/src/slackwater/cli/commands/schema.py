@@ -290,7 +290,7 @@ class _Uses:
     """Knows which views use what of a table."""
 
     def __init__(self, plan: EnginePlan, table: str) -> None:
-        from slackwater.pipeline import table_inputs
+        from slackwater.pipeline.definition import table_inputs
 
         read = ((view.name, each) for view in plan.views for each in table_inputs(plan, view.stages))
         self._inputs = [(view, each) for view, each in read if each.table.full_name == table]
