@@ -162,7 +162,7 @@ class Checkpoint:
 
         It is for outputs that do not fence earlier runs themselves. A checkpoint that is not on a disk of
         this machine is not locked; its users must start only one run. Others who want the checkpoint in the
-        meantime are told the name of the holder.
+        meantime learn the name of the holder.
 
         Raises:
             UnavailableError: Another process holds it.
