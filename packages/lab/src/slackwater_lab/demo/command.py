@@ -106,7 +106,8 @@ def demo(
         output.line(line)
     _print_examples(report.certificate, output)
     if json_file is not None:
-        _write_json(json_file, report.as_json())
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
     if run.is_kept:
         _print_how_to_look(run, output)
     for line in search_path_lines():
@@ -127,11 +128,6 @@ def _print_examples(certificate: "Certificate", output: Output) -> None:
         output.line(f"{kind}, for example:")
         for text in texts:
             output.line(f"  {text[:400]}")
-
-
-def _write_json(file: Path, numbers: dict[str, object]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
 
 
 def _print_how_to_look(run: "Demo", output: Output) -> None:

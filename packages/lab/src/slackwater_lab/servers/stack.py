@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -46,9 +46,7 @@ class ListenerSecurity:
             "ssl.client.auth": "required" if wants_certificate else "none",
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
         }
-        return ListenerSecurity(
-            protocol=protocol, properties={**self.properties, **files}, allowed_url=self.allowed_url
-        )
+        return replace(self, protocol=protocol, properties={**self.properties, **files})
 
 
 NOBODY_SAYS = ListenerSecurity(protocol="PLAINTEXT")
@@ -78,7 +76,7 @@ def token_users(keys_url: str, issuer: str, audience: str) -> ListenerSecurity:
         "sasl.oauthbearer.expected.issuer": issuer,
         "sasl.oauthbearer.expected.audience": audience,
     }
-    return ListenerSecurity(protocol=found.protocol, properties=properties, allowed_url=keys_url)
+    return replace(found, properties=properties, allowed_url=keys_url)
 
 
 def _sasl(mechanism: str, login: str) -> ListenerSecurity:
