@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_bench.latencies import latencies_ms, latency_timeline, percentile, relative_spread, summary
+from slackwater_bench.latencies import latencies_ms, percentile, relative_spread, summary
 
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 
@@ -53,13 +53,3 @@ def test_a_stall_is_charged_to_every_transaction_that_had_to_wait() -> None:
     assert len(found) == 100
     assert min(found) == pytest.approx(10_000)
     assert max(found) == pytest.approx(19_900)
-
-
-def test_the_timeline_shows_the_warm_up() -> None:
-    due = [(number, 100.0 + number) for number in range(12)]
-    seen = [(4, 108.0), (11, 111.5)]
-    assert latency_timeline(due, seen, since=100.0) == [
-        (0, 6_000.0, 8_000.0),
-        (5, 4_500.0, 6_500.0),
-        (10, 500.0, 1_500.0),
-    ]

@@ -106,15 +106,6 @@ class Bed(Product):
             log.close()
         raise RunFailedError("the sidecar", f"published no cut at {lsn} within {seconds:g} s")
 
-    def count_cuts(self) -> int:
-        """Counts the cuts in the log."""
-        log = CutLog(SOURCE, KafkaSettings(self.bootstrap))
-        try:
-            newest = log.newest()
-            return 0 if newest is None else newest.log_offset + 1
-        finally:
-            log.close()
-
     def roles(self) -> Mapping[str, int]:
         """Process id of everything that runs, servers included."""
         roles = {name: pid for name, program in self.programs.items() if (pid := program.pid) is not None}

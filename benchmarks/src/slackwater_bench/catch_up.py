@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 from slackwater.protocol import Clock
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
@@ -37,17 +36,14 @@ START_SECONDS = 240.0
 DEADLINE_SECONDS = 600.0
 
 
-class Backlog(Protocol):
-    """Writes the topics of a run; used in this order by one thread."""
+Backlog = Iterator[tuple[int, int]]
+"""Writes the topics of a run: first the initial state, then, when asked again, what is measured.
 
-    def prepare(self) -> int:
-        """Creates topics, writes what is there at the start; returns its commit LSN."""
-
-    def append(self) -> tuple[int, int]:
-        """Appends what is measured; returns its number of change events and its last commit LSN."""
+Gives the number of change events and the last commit LSN of each.
+"""
 
 
-class SteadyBacklog:
+def steady_backlog(bootstrap: str, orders: SteadyOrders, *, rows: int, events: int, clock: Clock) -> Backlog:
     """Inserts the orders, then changes them in transactions of one size.
 
     Args:
@@ -57,48 +53,20 @@ class SteadyBacklog:
         events: Changes of the backlog; at least one transaction is written.
         clock: The time.
     """
-
-    def __init__(
-        self,
-        bootstrap: str,
-        orders: SteadyOrders,
-        *,
-        rows: int,
-        events: int,
-        clock: Clock,
-    ) -> None:
-        self._appender = TransactionAppender(bootstrap, SOURCE, partitions=4)
-        self._orders, self._rows, self._events, self._clock = orders, rows, events, clock
-
-    def prepare(self) -> int:
-        """Inserts the orders."""
-        inserts = self._orders.transactions(INSERTED_TOGETHER * self._orders.rows_per_order)
-        return self._appender.append_all(
-            islice(inserts, self._orders.orders // INSERTED_TOGETHER), self._clock
-        )
-
-    def append(self) -> tuple[int, int]:
-        """Changes the orders."""
-        count = max(1, self._events // self._rows)
-        transactions = islice(self._orders.transactions(self._rows, self._orders.orders), count)
-        return count * self._rows, self._appender.append_all(transactions, self._clock)
+    appender = TransactionAppender(bootstrap, SOURCE, partitions=4)
+    inserts = orders.transactions(INSERTED_TOGETHER * orders.rows_per_order)
+    yield orders.orders, appender.append_all(islice(inserts, orders.orders // INSERTED_TOGETHER), clock)
+    count = max(1, events // rows)
+    changes = islice(orders.transactions(rows, orders.orders), count)
+    yield count * rows, appender.append_all(changes, clock)
 
 
-class WorkloadBacklog:
-    """The rows a workload begins with, then its transactions."""
-
-    def __init__(self, bootstrap: str, workload: Workload, *, events: int, partitions: int = 4) -> None:
-        self._filler = TopicFiller(bootstrap, workload, prefix=SOURCE, partitions=partitions)
-        self._events = events
-
-    def prepare(self) -> int:
-        """Writes the first rows."""
-        return self._filler.fill(1).last_commit_lsn
-
-    def append(self) -> tuple[int, int]:
-        """Writes more."""
-        filled = self._filler.fill(self._events)
-        return filled.events, filled.last_commit_lsn
+def workload_backlog(bootstrap: str, workload: Workload, *, events: int, partitions: int = 4) -> Backlog:
+    """Writes the rows a workload begins with, then its transactions."""
+    filler = TopicFiller(bootstrap, workload, prefix=SOURCE, partitions=partitions)
+    for wanted in (1, events):
+        filled = filler.fill(wanted)
+        yield filled.events, filled.last_commit_lsn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +114,7 @@ def _measure(
     plan: CatchUp, backlog: Backlog, bed: Bed, watcher: CommitWatcher, context: RunContext
 ) -> Measured:
     context.say("writing the initial state")
-    prepared = backlog.prepare()
+    _, prepared = next(backlog)
     started = context.clock.monotonic()
     bed.start_sidecar(*plan.sidecar_options)
     bed.start_pipeline(plan.pipeline, *plan.options)
@@ -155,7 +123,7 @@ def _measure(
     waiting = "pipeline" if plan.is_published_first else "sidecar"
     bed.programs[waiting].pause()
     context.say("writing the backlog")
-    events, last_lsn = backlog.append()
+    events, last_lsn = next(backlog)
     if plan.is_published_first:
         bed.wait_for_cut(last_lsn, DEADLINE_SECONDS)
     roles, before, seen = dict(bed.roles()), len(watcher.seen), len(bed.log("pipeline"))
@@ -219,7 +187,7 @@ def run_throughput(parameters: Parameters, context: RunContext) -> Measured:
         options=options,
     )
     backlog = partial(
-        WorkloadBacklog, workload=workload, events=int(parameters["events"]), partitions=partitions
+        workload_backlog, workload=workload, events=int(parameters["events"]), partitions=partitions
     )
     return measure_catch_up(plan, backlog, context)
 
@@ -239,7 +207,7 @@ def run_steady(parameters: Parameters, context: RunContext) -> Measured:
     orders = SteadyOrders(int(parameters["keys"]), 1) if "keys" in parameters else SteadyOrders(ORDERS)
     rows = int(parameters.get("rows", orders.rows_per_order))
     events, clock = int(parameters["events"]), context.clock
-    backlog = partial(SteadyBacklog, orders=orders, rows=rows, events=events, clock=clock)
+    backlog = partial(steady_backlog, orders=orders, rows=rows, events=events, clock=clock)
     return measure_catch_up(CatchUp(pipeline=ORDERS_PIPELINE), backlog, context)
 
 
@@ -266,7 +234,7 @@ def run_engine(parameters: Parameters, context: RunContext) -> Measured:
         is_published_first=parameters["measured"] == ALONE,
         watches_memory=False,
     )
-    backlog = partial(WorkloadBacklog, workload=workload, events=int(parameters["events"]))
+    backlog = partial(workload_backlog, workload=workload, events=int(parameters["events"]))
     return measure_catch_up(plan, backlog, context)
 
 

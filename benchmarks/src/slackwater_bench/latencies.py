@@ -29,9 +29,6 @@ def relative_spread(values: Sequence[float]) -> float:
     return (max(values) - min(values)) / abs(middle) if middle else 0.0
 
 
-BUCKET_SECONDS = 5
-
-
 def latencies_ms(
     due: Iterable[tuple[int, float]], seen: Sequence[tuple[int, float]], *, since: float
 ) -> Iterator[float]:
@@ -44,28 +41,11 @@ def latencies_ms(
 
     Transactions that nothing covers yet are left out, too: wait for the last one first.
     """
-    return (latency for time, latency in _timed(due, seen) if time >= since)
-
-
-def latency_timeline(
-    due: Iterable[tuple[int, float]], seen: Sequence[tuple[int, float]], *, since: float
-) -> list[tuple[int, float, float]]:
-    """``(seconds, p50, max)`` for each five seconds after ``since``, in milliseconds: shows the warm-up."""
-    buckets: dict[int, list[float]] = {}
-    for time, latency in _timed(due, seen):
-        if time >= since:
-            buckets.setdefault(int((time - since) // BUCKET_SECONDS) * BUCKET_SECONDS, []).append(latency)
-    ordered = {start: sorted(buckets[start]) for start in sorted(buckets)}
-    return [(start, round(percentile(each, 50), 1), round(each[-1], 1)) for start, each in ordered.items()]
-
-
-def _timed(
-    due: Iterable[tuple[int, float]], seen: Sequence[tuple[int, float]]
-) -> Iterator[tuple[float, float]]:
     index = 0
     for lsn, time in due:
         while index < len(seen) and seen[index][0] < lsn:
             index += 1
         if index == len(seen):
             return
-        yield time, 1000 * (seen[index][1] - time)
+        if time >= since:
+            yield 1000 * (seen[index][1] - time)

@@ -10,7 +10,7 @@ from typing import Final
 from slackwater.protocol import Clock
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
 from slackwater_bench.catch_up import barrier_options
-from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
+from slackwater_bench.latencies import latencies_ms, summary
 from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import LoggedBatch, batch_parts, cpu_between, cpu_use, logged_batches
@@ -139,7 +139,6 @@ def _latency_measured(
         found["p99"],
         {
             "latency_ms": found,
-            "timeline_ms": latency_timeline(loop.intended, seen, since=since - OPEN_LOOP_WARM_UP_SECONDS),
             "generator_late_ms": round(1000 * loop.latest_seconds, 1),
             "batches": sum(at >= since for _, at in seen),
             **details,
@@ -225,7 +224,6 @@ def _live_measured(
         {
             "latency_ms": found,
             "commit_to_cut_ms": summary(list(latencies_ms(commits, published, since=since))),
-            "timeline_ms": latency_timeline(commits, visible, since=since - WARM_UP_SECONDS),
             "batches": sum(each.wall_ms / 1000 >= since for each in seen),
             **details,
         },

@@ -2,21 +2,20 @@
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
-from slackwater.protocol import Cut, encode_cut
+from slackwater.protocol import encode_cut
 from slackwater_bench.bed import SOURCE, Bed
-from slackwater_bench.latencies import summary
+from slackwater_bench.latencies import latencies_ms, summary
 from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import cpu_between, cpu_of, cpu_use
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.fill import TopicFiller
-from slackwater_lab.watching import read_ends
+from slackwater_lab.watching import read_cuts, read_ends
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.transfers import TransfersWorkload
 from slackwater_lab.workloads.workload import Workload
@@ -27,26 +26,6 @@ WORKLOADS: Mapping[str, Workload] = {
     "orders": OrdersWorkload(SEED, 20_000),
     "transfers": TransfersWorkload(SEED, 10_000),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A cut, with the time and the processor time that were spent when it was seen."""
-
-    cut: Cut
-    at: float
-    cpu_seconds: float
-
-    @property
-    def records(self) -> int:
-        """Change events, BEGINs and ENDs up to the cut; tombstones are read, too, but not counted."""
-        return self.cut.event_count + self.cut.transaction_offset
-
-    @property
-    def offsets(self) -> int:
-        """Everything in the topics up to the cut."""
-        data = sum(sum(offsets) for offsets in self.cut.end_offsets.values())
-        return data + self.cut.transaction_offset
 
 
 def run_sidecar(parameters: Parameters, context: RunContext) -> Measured:
@@ -61,17 +40,18 @@ def run_sidecar(parameters: Parameters, context: RunContext) -> Measured:
         bed.start_sidecar(*options)
         began = context.clock.monotonic()
         cut = bed.wait_for_cut(last_lsn, DEADLINE_SECONDS).cut
-        last = Moment(cut, context.clock.monotonic(), cpu_of(bed.roles()["sidecar"]))
+        seconds, cpu = context.clock.monotonic() - began, cpu_of(bed.roles()["sidecar"])
         peak_mib = _peak_mib(bed.roles()["sidecar"])
-    seconds = last.at - began
+    records = cut.event_count + cut.transaction_offset  # tombstones are read, too, but not counted
+    offsets = sum(map(sum, cut.end_offsets.values())) + cut.transaction_offset
     return Measured(
-        round(last.records / last.cpu_seconds),
+        round(records / cpu),
         {
-            "records_per_second": round(last.records / seconds),
-            "offsets_per_cpu_second": round(last.offsets / last.cpu_seconds),
-            "records": last.records,
+            "records_per_second": round(records / seconds),
+            "offsets_per_cpu_second": round(offsets / cpu),
+            "records": records,
             "seconds": round(seconds, 2),
-            "cpu_seconds": round(last.cpu_seconds, 2),
+            "cpu_seconds": round(cpu, 2),
             "peak_mib": peak_mib,
         },
     )
@@ -121,18 +101,18 @@ def run_delay(parameters: Parameters, context: RunContext) -> Measured:
         context.say(f"{rate:,} records/s for {seconds:g} s")
         loop.start()
         bed.rest(WARM_UP_SECONDS)
-        used, since_ms = cpu_use(bed.roles()), 1000 * clock.now().timestamp()
+        used, since = cpu_use(bed.roles()), clock.now().timestamp()
         bed.rest(seconds)
         cpu = cpu_between(used, cpu_use(bed.roles()))
         loop.stop()
         seen = _seen(watch, loop.intended[-1][0])
-        appended = [(lsn, at) for lsn, at in read_ends(bed.bootstrap, SOURCE).items() if at >= since_ms]
-    found = summary(delays(appended, seen))
+        appended = [(lsn, at / 1000) for lsn, at in read_ends(bed.bootstrap, SOURCE).items()]
+    found = summary(list(latencies_ms(appended, seen, since=since)))
     return Measured(
         found["p99"],
         {
             "delay_ms": found,
-            "cuts": sum(at >= since_ms for _, at in seen),
+            "cuts": sum(at >= since for _, at in seen),
             "generator_late_ms": round(1000 * loop.latest_seconds, 1),
             "cpu_seconds": cpu,
         },
@@ -145,17 +125,7 @@ def _seen(watch: "subprocess.Popen[str]", last_lsn: int) -> list[tuple[int, floa
     except subprocess.TimeoutExpired:
         watch.kill()
         raise RunFailedError("the sidecar", f"no cut at {last_lsn} within {END_SECONDS:g} s") from None
-    return [(lsn, at) for lsn, at in json.loads(output)]
-
-
-def delays(appended: Sequence[tuple[int, int]], seen: Sequence[tuple[int, float]]) -> list[float]:
-    """Computes for every END the time until the first cut at or above it was seen; both ascend."""
-    result, index = [], 0
-    for lsn, at in appended:
-        while seen[index][0] < lsn:
-            index += 1
-        result.append(seen[index][1] - at)
-    return result
+    return [(lsn, at_ms / 1000) for lsn, at_ms in json.loads(output)]
 
 
 IDLE_SECONDS = 10.0
@@ -178,7 +148,7 @@ def run_partitions(parameters: Parameters, context: RunContext) -> Measured:
         transactions = orders.transactions(orders.rows_per_order, ORDERS)
         loop = OpenLoop(appender, transactions, rate / (orders.rows_per_order + TOPICS), clock)
         context.say(f"{rate:,} records/s for {seconds:g} s")
-        before = bed.count_cuts()
+        before = len(read_cuts(bed.bootstrap, SOURCE))
         loop.start()
         busy = _cpu_while(bed, seconds)
         loop.stop()

@@ -7,7 +7,7 @@ import pickle
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -217,7 +217,7 @@ class StrangeRun:
 
     def __enter__(self) -> Self:
         self._stack.start()
-        with self._connected() as connection:
+        with psycopg.connect(self._stack.postgres.dsn(), autocommit=True) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS public.first (id int PRIMARY KEY)")
             connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
         self._stack.start_connector(("public.first",))
@@ -245,11 +245,6 @@ class StrangeRun:
             shown = [*problems[:_SHOWN], properties, "statements:", *history]
             return StrangeResult(Verdict.FAILED, "\n".join(shown))
         return StrangeResult(Verdict.EQUAL, "")
-
-    @contextmanager
-    def _connected(self) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
-        with psycopg.connect(self._stack.postgres.dsn(), autocommit=True) as connection:
-            yield connection
 
 
 class _Attempt:
@@ -304,8 +299,10 @@ class _Attempt:
                 execute(statement.encode())
         self._write(_BEFORE)
         self._history.append(case.publication)
-        with _refusing():
+        try:
             execute(case.publication.encode())
+        except psycopg.Error as error:
+            raise _RefusedError(f"PostgreSQL: {error}") from error
         self._ending.callback(execute, f"DROP PUBLICATION slackwater_{schema}".encode())
 
     def _write(self, count: int) -> None:
@@ -487,11 +484,3 @@ _REFUSING = (FrontierState.MISCONFIGURED, FrontierState.BAD_INPUT, FrontierState
 def _followed(settings: SidecarSettings, stop: threading.Event, show: Any) -> None:
     with contextlib.suppress(SlackwaterError):  # the status says so
         run_sidecar(settings, stop, show)
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        raise _RefusedError(f"PostgreSQL: {error}") from error
