@@ -4,41 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from slackwater_bench.messaging.crashes import AT_RANDOM, RECEIVING, SENDING, Cell, Facts
+from slackwater_bench.messaging.crashes import AT_RANDOM, DECLARED, RECEIVING, SENDING, Cell, Facts
 from slackwater_bench.scenario import PointSummary
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.receiving.world import Fault as ReceiveFault
 from slackwater_lab.messaging.sending.crash import Fault as SendFault
-from slackwater_lab.messaging.sending.service import BUSINESS
-from slackwater_messaging import SendStep
-from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
 
 BEGIN: Final = "<!-- The comparison: written by `python -m slackwater_bench page`; do not edit. -->"
 END: Final = "<!-- End of the comparison. -->"
 
-_SENDING: Final[Mapping[str, str]] = {
-    BUSINESS: "the data was written, nothing of the messages",
-    SendStep.SAVED: "the messages were saved as rows",
-    SendStep.TAKEN: "the relay, or the listener, had taken messages",
-    SendStep.PRODUCED: "Kafka had the records",
-    SendStep.PREPARED: "the database had prepared",
-    SendStep.DATABASE_COMMITTED: "the database had committed",
-    SendStep.KAFKA_COMMITTED: "Kafka had committed",
-    SendStep.REMOVED: "the rows were removed",
-}
-_RECEIVING: Final[Mapping[str, str]] = {
-    ReceiverStep.LOADED: "a partition was taken over",
-    ReceiverStep.POLLED: "messages were read",
-    ReceiverStep.RECEIVED: "the inbox had said which are repeats",
-    ReceiverStep.HANDLED: "messages were handled",
-    ProcessorStep.BEGUN: "the Kafka transaction had begun",
-    ProcessorStep.PRODUCED: "the outputs were written",
-    ProcessorStep.OFFSETS_SENT: "the offsets were in the transaction",
-    ReceiverStep.COMMITTED: "the transaction was committed",
-    ReceiverStep.REPLIED: "answers were sent",
-    ReceiverStep.STORED: "offsets were on their way",
-    ReceiverStep.MAINTAINED: "the inbox had tidied up",
-}
 _COSTS: Final = (
     ("p50", "latency_ms.p50", " ms"),
     ("p99", "latency_ms.p99", " ms"),
@@ -67,9 +41,12 @@ def comparison(costs: Sequence[PointSummary]) -> str:
 
 def crash_tables(crashes: Sequence[PointSummary]) -> Iterator[str]:
     """Yields what a crash at each place costs each way, line by line."""
-    yield from _crash_table("### Ways of sending, by place", SENDING, crashes, _SENDING, tuple(SendFault))
+    steps = DECLARED["steps"]
+    yield from _crash_table(
+        "### Ways of sending, by place", SENDING, crashes, steps["sending"], tuple(SendFault)
+    )
     faults = tuple(ReceiveFault)[1:]
-    yield from _crash_table("### Ways of receiving, by place", RECEIVING, crashes, _RECEIVING, faults)
+    yield from _crash_table("### Ways of receiving, by place", RECEIVING, crashes, steps["receiving"], faults)
 
 
 def _promises(title: str, ways: Mapping[str, Facts], points: Sequence[PointSummary]) -> Iterator[str]:

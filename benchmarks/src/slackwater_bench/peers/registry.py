@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
 from slackwater.dev import JarSet, cache_folder
@@ -54,45 +56,11 @@ class Peer:
         return "orders_with_lines" if self.name == SLACKWATER else f"documents.{self.name}"
 
 
-PEERS: tuple[Peer, ...] = (
-    Peer(
-        name=SLACKWATER,
-        title="Slackwater",
-        settings="`pipelines/orders` as it is: `emit = latest`, Spark `local[2]`",
-    ),
-    Peer(
-        name="pyspark",
-        title="PySpark 4.3, `transformWithState` per order",
-        settings="`local[2]`, 2 shuffle partitions, RocksDB with changelog checkpoints, batches of up"
-        " to 100,000 records; Spark's own Kafka connector, 4.2.0 (there is no release for 4.3)",
-        has_jars=True,
-    ),
-    Peer(
-        name="flink",
-        title="Flink SQL 2.2",
-        settings="parallelism 2, mini-batch 200 ms / 5,000 rows, `debezium-json`, `upsert-kafka` with a"
-        " sink buffer of 200 ms / 5,000 rows, heap state"
-        " of 3 GiB, parallel collector",
-        has_jars=True,
-    ),
-    Peer(
-        name="pathway",
-        title="Pathway",
-        settings="2 threads, Debezium reader over copies of the topics with keys and values below `payload`,"
-        " commit every 100 ms, one document per order and commit",
-        environment={"PATHWAY_THREADS": "2"},
-    ),
-    Peer(
-        name="quix",
-        title="Quix Streams",
-        settings="one process, both topics grouped by order, RocksDB state with changelog, commit every 5 s",
-    ),
-    Peer(
-        name="fold",
-        title="hand-written fold",
-        settings="one Python thread, dictionaries, polls of up to 10,000 records, a document per order and"
-        " poll",
-    ),
+PEERS: tuple[Peer, ...] = tuple(
+    Peer(**fields)
+    for fields in tomllib.loads((resources.files("slackwater_bench") / "peers" / "peers.toml").read_text())[
+        "peers"
+    ]
 )
 
 
