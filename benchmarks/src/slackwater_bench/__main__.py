@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from slackwater.protocol import SystemClock
 from slackwater_bench.comparison import compare
-from slackwater_bench.environment import Environment
 from slackwater_bench.load import load
 from slackwater_bench.page import page
 from slackwater_bench.peers.command import peers
@@ -79,7 +77,7 @@ def run(
     except TestingError as error:
         raise click.ClickException(str(error)) from error
     if not quick and results is None:
-        say("results are kept; `python -m slackwater_bench page` brings docs/performance.md up to date")
+        click.echo("results are kept; `python -m slackwater_bench page` makes docs/performance.md", err=True)
 
 
 for command in (compare, load, page, peers):
@@ -95,18 +93,12 @@ def list_scenarios() -> None:
         click.echo(f"    {scenario.measures}\n    {scenario.why}\n    points: {points}\n")
 
 
-def say(text: str) -> None:
-    """Progress goes to standard error: standard output has the results."""
-    click.echo(text, err=True)
-
-
 def _run(
     scenario: Scenario, points: tuple[Mapping[str, int | float | str], ...], folder: Path | None
 ) -> None:
-    clock = SystemClock()
-    context = RunContext(environment=Environment.here(), clock=clock, say=say)
+    context = RunContext.here()
     for point, measured in run_points(scenario, points, context):
-        result = make_result(scenario, point, measured, clock)
+        result = make_result(scenario, point, measured, context.clock)
         click.echo(result.line())
         if folder is not None:
             append(result, folder)

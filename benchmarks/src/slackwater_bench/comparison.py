@@ -7,7 +7,6 @@ from statistics import median
 
 import click
 
-from slackwater.protocol import SystemClock
 from slackwater_bench.environment import Environment, installed
 from slackwater_bench.latencies import relative_spread
 from slackwater_bench.registry import scenario_named
@@ -147,8 +146,8 @@ def compare(revision: str, scenarios: tuple[str, ...], runs: int, quick: bool) -
     try:
         chosen = [scenario_named(name) for name in scenarios or DEFAULT_SCENARIOS]
         work = [(each, points_of(each, is_quick=quick, limits={})) for each in chosen]
-        with installed(revision, _say) as base:
-            context = RunContext(environment=Environment.here(), clock=SystemClock(), say=_say)
+        context = RunContext.here()
+        with installed(revision, context.say) as base:
             environments, found = (base, Environment.here()), []
             for scenario, points in work:
                 for parameters in points:
@@ -159,7 +158,3 @@ def compare(revision: str, scenarios: tuple[str, ...], runs: int, quick: bool) -
     worse = [each for each in found if each.compared and each.compared.verdict is Verdict.WORSE]
     click.echo(f"{len(found)} points, {len(worse)} regressions")
     sys.exit(1 if worse else 0)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)

@@ -11,10 +11,8 @@ from typing import Any
 import click
 
 from slackwater.pipeline import load_pipeline
-from slackwater.protocol import SystemClock
 from slackwater_bench.arrivals import ARRIVALS
 from slackwater_bench.bed import SOURCE, Bed
-from slackwater_bench.environment import Environment
 from slackwater_bench.latencies import latencies_ms, summary
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.scenarios.latency import committed
@@ -137,10 +135,7 @@ def load(**given: Any) -> None:
     transactions arrive at random times at the rate asked for, whether or not earlier ones are done.
     Prints percentiles as JSON.
     """
-    context = RunContext(
-        environment=Environment.here(), clock=SystemClock(), say=lambda text: click.echo(text, err=True)
-    )
     try:
-        click.echo(json.dumps(run_load(LoadOptions(**given), context)))
+        click.echo(json.dumps(run_load(LoadOptions(**given), RunContext.here())))
     except TestingError as error:
         raise click.ClickException(str(error)) from error

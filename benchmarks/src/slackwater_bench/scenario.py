@@ -4,12 +4,15 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from slackwater.protocol import Clock
+import click
+
+from slackwater.protocol import Clock, SystemClock
 from slackwater_bench.environment import Environment
 from slackwater_bench.latencies import relative_spread
 from slackwater_lab.results import RESULTS, Result, new_result, read_results
@@ -43,6 +46,11 @@ class RunContext:
     clock: Clock
     say: Callable[[str], None]
     """Progress, a line at a time."""
+
+    @classmethod
+    def here(cls) -> "RunContext":
+        """Measures what is installed here; progress goes to standard error, results to standard output."""
+        return cls(environment=Environment.here(), clock=SystemClock(), say=partial(click.echo, err=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from slackwater.protocol import SlackwaterError, SystemClock
-from slackwater_bench.environment import Environment
+from slackwater.protocol import SlackwaterError
 from slackwater_bench.peers.registry import PEERS, SLACKWATER, Installed, Peer, install, peers_named
 from slackwater_bench.peers.results import PeerRun, Setting, latest_runs, render, store, stored_runs
 from slackwater_bench.peers.runs import BacklogOptions, LiveOptions, run_backlog, run_live
@@ -79,14 +78,14 @@ def _run_all(
     order_seed: int,
     is_kept: bool,
 ) -> list[PeerRun]:
-    context = RunContext(environment=Environment.here(), clock=SystemClock(), say=_say)
+    context = RunContext.here()
     runs = []
     for setting in settings:
         options = backlog if setting is Setting.BACKLOG else live
         for peer in random.Random(f"{order_seed} {setting}").sample(chosen, len(chosen)):
             run = measure(peer, options, context)
             runs.append(run)
-            _say(f"{peer.title}, {setting}: {run.not_run or run.to_json()}")
+            context.say(f"{peer.title}, {setting}: {run.not_run or run.to_json()}")
             if is_kept:
                 store(run, peer.settings, asdict(options), context.clock)
     return runs
@@ -102,7 +101,3 @@ def measure(peer: Peer, options: BacklogOptions | LiveOptions, context: RunConte
         return run_live(peer, installed, options, context)
     except (TestingError, CertifyError, SlackwaterError) as error:
         return PeerRun(peer=peer.name, setting=setting, not_run=str(error))
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import TopicPartition
 
 from slackwater.cuts import KafkaRetry
 from slackwater.protocol import Clock, epoch_ms
@@ -33,6 +31,7 @@ from slackwater_certify import (
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.programs import Program
+from slackwater_lab.topics import make_topics, open_consumer, read_to_end
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.workload import Workload
 
@@ -166,30 +165,18 @@ class WatchedTopic:
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.name = name
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        config = {"message.timestamp.type": "LogAppendTime"}
-        for created in admin.create_topics([NewTopic(name, PARTITIONS, 1, config=config)]).values():
-            created.result(TIMEOUT_SECONDS)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": f"watch-{name}",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
+        make_topics(bootstrap, [name], PARTITIONS, message_timestamp_type="LogAppendTime")
+        self._bootstrap = bootstrap
+        self._consumer = open_consumer(bootstrap)
 
     def end(self) -> int:
         """Offsets of all partitions added up."""
         return sum(high for _, high in self._watermarks())
 
     def last_ms(self) -> int | None:
-        """When the broker appended the last record; None while there are none. Reads a few records."""
-        times = (
-            next((at for offset in range(high - 1, low - 1, -1) if (at := self._time_at(number, offset))), 0)
-            for number, (low, high) in enumerate(self._watermarks())
-        )
-        return max(times) or None
+        """When the broker appended the last record; None while there are none. Reads all of them."""
+        found = read_to_end(self._bootstrap, self.name)
+        return max((message.timestamp()[1] for message in found), default=None)
 
     def close(self) -> None:
         """Leaves the broker."""
@@ -208,12 +195,6 @@ class WatchedTopic:
         if found is None:
             raise TimeoutError
         return found
-
-    def _time_at(self, partition: int, offset: int) -> int | None:
-        """When the record at the offset was appended; None where a Kafka transaction ends."""
-        self._consumer.assign([TopicPartition(self.name, partition, offset)])
-        message = self._consumer.poll(TIMEOUT_SECONDS)
-        return None if message is None or message.error() else int(message.timestamp()[1])
 
 
 SEED = 7

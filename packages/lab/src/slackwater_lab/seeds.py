@@ -6,7 +6,7 @@ import multiprocessing
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -71,15 +71,6 @@ def edited(old: str, new: str) -> Callable[[Any], Any]:
         return cast(Callable[..., Any], found[right.__name__])
 
     return edit
-
-
-@contextmanager
-def planted(faults: Mapping[str, PlantedFault], name: str | None) -> Iterator[None]:
-    """Has a fault in place for a while; None: nothing happens."""
-    with ExitStack() as stack:
-        if name is not None:
-            stack.enter_context(faults[name].plant())
-        yield
 
 
 class SeededCase(Protocol):
@@ -312,7 +303,7 @@ def _at_work(plan: Plan[CaseT, ResultT]) -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with planted(plan.subject.faults, plan.fault):
+        with nullcontext() if plan.fault is None else plan.subject.faults[plan.fault].plant():
             yield
     finally:
         logging.disable(before)

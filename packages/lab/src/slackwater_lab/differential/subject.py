@@ -70,7 +70,7 @@ class Differential:
         """Leaves out transactions, batches, changes, parts of queries, columns, tables."""
         return (
             Simplify(_without_what_does_not_matter),
-            LeaveOut(_transactions, _with_transactions),
+            LeaveOut(lambda case: case.transactions, lambda case, kept: replace(case, transactions=kept)),
             Simplify(_with_simpler_run),
             LeaveOut(_changes, _with_changes),
             Simplify(_with_less_query),
@@ -109,14 +109,6 @@ def _without_what_does_not_matter(result: Checked) -> Iterator[Case]:
         yield replace(case, transactions=until)
     if result.view >= 0 and len(case.views) > 1:
         yield replace(case, views=(case.views[result.view],))
-
-
-def _transactions(case: Case) -> tuple[DrawnTransaction, ...]:
-    return case.transactions
-
-
-def _with_transactions(case: Case, transactions: tuple[DrawnTransaction, ...]) -> Case:
-    return replace(case, transactions=transactions)
 
 
 def _changes(case: Case) -> tuple[tuple[int, PlannedChange], ...]:

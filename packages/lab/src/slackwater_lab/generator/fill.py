@@ -90,6 +90,7 @@ class TopicOutput:
                 "error_cb": self._note,
                 "delivery.report.only.error": True,
                 "on_delivery": self._note_delivery,
+                "log_level": 2,  # a broker that is stopped under it is no news
             }
         )
 
