@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
 
@@ -157,23 +158,17 @@ class KafkaTransactions(ABC):
         try:
             self._producer.produce(topic, value, key, headers=headers, on_delivery=report)
         except BufferError:
-            self._produce_when_there_is_room(topic, key, value, headers, report)
+            send = partial(self._producer.produce, topic, value, key, headers=headers, on_delivery=report)
+            self._produce_when_there_is_room(send)
         except KafkaException as error:
             raise self._meaning("produce", error) from error
 
-    def _produce_when_there_is_room(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        report: DeliveryReport | None,
-    ) -> None:
+    def _produce_when_there_is_room(self, send: Callable[[], None]) -> None:
         for _ in range(int(self._timeout / _FULL_QUEUE_WAIT_SECONDS) + 1):
             with self._translated("produce"):
                 self._producer.poll(_FULL_QUEUE_WAIT_SECONDS)
                 with suppress(BufferError):
-                    self._producer.produce(topic, value, key, headers=headers, on_delivery=report)
+                    send()
                     return
         self._late("produce", f"the queue of the producer stayed full for {self._timeout:g} s")
 

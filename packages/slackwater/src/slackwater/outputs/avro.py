@@ -12,7 +12,7 @@ import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any, Final
 
 import msgspec
@@ -34,16 +34,13 @@ _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_]")
 _WIDEST_DECIMAL: Final = 38
 _LARGEST: Final = 10**_WIDEST_DECIMAL - 1
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NAIVE_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of timestamps without a time zone
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - without a time zone, which texts do not have either
 _DATE: Final = re.compile(r"(-?\d+)-(\d\d)-(\d\d)(.*)", re.DOTALL)
 _BEFORE_CHRIST: Final = " (BC)"
 _FRACTION_DIGITS: Final = 6
 _DAY_US: Final = 86_400_000_000
 _DAYS_OF_ERA: Final = 146_097
 """The number of days in 400 years."""
-_DAYS_BEFORE_EPOCH: Final = 719_468
-"""The number of days from 1 March of the year 0 to 1 January 1970."""
 _PLAIN_DATE: Final = len("2026-11-20")
 _PLAIN_TIMESTAMP: Final = len("2026-11-20T10:11:12.123456")
 _INFINITE_DAYS: Final = {"infinity": 2**31 - 1, "-infinity": -(2**31) + 1}
@@ -234,16 +231,11 @@ def _write_huge(value: int, out: bytearray) -> None:
     _write_unscaled(value, out)
 
 
-def _write_float(value: float | str, out: bytearray) -> None:
-    out += struct.pack("<f", float(value))
+def _floating(name: str, form: str) -> _AvroType:
+    def write(value: float | str, out: bytearray) -> None:
+        out += struct.pack(form, float(value))
 
-
-def _write_double(value: float | str, out: bytearray) -> None:
-    out += struct.pack("<d", float(value))
-
-
-def _write_boolean(value: bool, out: bytearray) -> None:
-    out.append(value)
+    return _AvroType(name, float | str, write)
 
 
 def _huge(name: str, precision: int) -> _AvroType:
@@ -295,11 +287,9 @@ def timestamp(text: str) -> int:
     Raises:
         ValueError: The text is not a timestamp.
     """
-    if len(text) == _PLAIN_TIMESTAMP and text[4] == "-":
-        past = datetime.fromisoformat(text) - _NAIVE_EPOCH
-        return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds
-    if len(text) == _PLAIN_TIMESTAMP + 1 and text[-1] == "Z" and text[4] == "-":
-        past = datetime.fromisoformat(text) - _EPOCH
+    plain = text.removesuffix("Z")
+    if len(plain) == _PLAIN_TIMESTAMP and plain[4] == "-":
+        past = datetime.fromisoformat(plain) - _EPOCH
         return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds
     if text in _INFINITE_MICROSECONDS:
         return _INFINITE_MICROSECONDS[text]
@@ -318,11 +308,8 @@ def _days_and_rest(text: str) -> tuple[int, str]:
 
 def _days_of(year: int, month: int, day: int) -> int:
     """Returns days since 1970-01-01 in the Gregorian calendar; year 0 precedes year 1."""
-    shifted = year - (month <= 2)
-    era, year_of_era = divmod(shifted, 400)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-    return era * _DAYS_OF_ERA + day_of_era - _DAYS_BEFORE_EPOCH
+    era, year_of_era = divmod(year - 1, 400)
+    return era * _DAYS_OF_ERA + date(year_of_era + 1, month, day).toordinal() - _EPOCH_DAY
 
 
 _TEXT: Final = _AvroType("string", str, _write_text)
@@ -330,14 +317,14 @@ _INT: Final = _AvroType("int", int, _write_long)
 _LONG: Final = _AvroType("long", int, _write_long)
 _LOCAL: Final = _logical("long", "local-timestamp-micros", timestamp)
 _TYPES: Final = {
-    "boolean": _AvroType("boolean", bool, _write_boolean),
+    "boolean": _AvroType("boolean", bool, lambda value, out: out.append(value)),
     **dict.fromkeys(("tinyint", "utinyint", "smallint", "usmallint", "integer"), _INT),
     **dict.fromkeys(("uinteger", "bigint"), _LONG),
     "ubigint": _huge("UBIGINT", 20),
     "hugeint": _huge("HUGEINT", _WIDEST_DECIMAL),
     "uhugeint": _huge("UHUGEINT", _WIDEST_DECIMAL),
-    "float": _AvroType("float", float | str, _write_float),
-    "double": _AvroType("double", float | str, _write_double),
+    "float": _floating("float", "<f"),
+    "double": _floating("double", "<d"),
     "date": _logical("int", "date", days),
     "time": _logical("long", "time-micros", microseconds),
     **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms"), _LOCAL),

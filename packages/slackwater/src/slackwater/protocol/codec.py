@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from itertools import accumulate, chain
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -78,16 +78,6 @@ def encode_cut(cut: Cut) -> bytes:
     )
 
 
-def decode_cut(data: bytes) -> Cut:
-    """Decodes a cut.
-
-    Raises:
-        MalformedRecordError: The bytes are not a cut.
-        InputError: A newer version wrote it.
-    """
-    return _read("cut", data, _cut)
-
-
 def encode_log_record(record: LogRecord) -> bytes:
     """Encodes a record of a cut log; a cut as :func:`encode_cut` does."""
     if isinstance(record, Cut):
@@ -95,11 +85,6 @@ def encode_log_record(record: LogRecord) -> bytes:
     if isinstance(record, AheadMarkers):
         return dump(_ahead_fields(record), "markers")
     return _OTHER_LOG_RECORDS.encode(record)
-
-
-def decode_log_record(data: bytes) -> LogRecord:
-    """Decodes a record of a cut log; raises like :func:`decode_cut`."""
-    return _read("record of the cut log", data, _log_record)
 
 
 def encode_commit_record(record: CommitRecord) -> bytes:
@@ -144,21 +129,11 @@ def _text(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def decode_commit_record(data: bytes) -> CommitRecord:
-    """Decodes a commit record; raises like :func:`decode_cut`."""
-    return _read("commit record", data, _commit_record)
-
-
 def encode_progress_record(record: ProgressRecord) -> bytes:
     """Encodes the value of a record in a progress topic."""
     topics = {name: [t.topic_id, t.start, t.end] for name, t in record.topics.items()}
     raised = {name: [t.lag_ms, t.raised_ms] for name, t in record.topics.items() if t.lag_ms is not None}
     return _encoded(_ProgressFields, record, topics=topics, raised=raised)
-
-
-def decode_progress_record(data: bytes) -> ProgressRecord:
-    """Decodes a progress record; raises like :func:`decode_cut`."""
-    return _read("progress record", data, _progress_record)
 
 
 def encode_marker(marker: Marker) -> bytes:
@@ -171,19 +146,9 @@ def encode_marker(marker: Marker) -> bytes:
     ).encode()
 
 
-def decode_marker(data: bytes) -> Marker:
-    """Decodes a marker; raises like :func:`decode_cut`."""
-    return _read("marker", data, _marker)
-
-
 def encode_open_transaction(transaction: OpenTransaction) -> bytes:
     """Encodes a field of the ``open`` hash."""
     return _encoded(_OpenFields, transaction)
-
-
-def decode_open_transaction(data: bytes) -> OpenTransaction:
-    """Decodes an open transaction; raises like :func:`decode_cut`."""
-    return _read("open transaction", data, _open_transaction)
 
 
 def _encoded(form: type["_Fields"], record: Any, **others: Any) -> bytes:
@@ -340,7 +305,7 @@ class DeclaredRecords(Generic[T]):
 
     def decode(self, data: bytes) -> T:
         """Decodes a record; raises like :func:`decode_cut`."""
-        return _read(self._what, data, self.decode_known)
+        return _read(self._what, self.decode_known, data)
 
     def decode_known(self, data: bytes) -> T:
         """Decodes a record of a known version; raises what the caller turns into an error."""
@@ -499,7 +464,7 @@ def dump(members: Mapping[str, Any], kind: str = "") -> bytes:
 _UNREADABLE = (ValueError, KeyError, RecursionError, msgspec.MsgspecError)
 
 
-def _read(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
+def _read(what: str, decode: Callable[[bytes], T], data: bytes) -> T:
     """Decodes a record; what a newer version has changed is no damage."""
     try:
         return decode(data)
@@ -512,6 +477,21 @@ def _read(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
             raise unsupported_version(what, version, PROTOCOL_VERSION) from error
         reason = _OUT_OF_RANGE.sub(r"\1 holds a number out of range", str(error))
         raise MalformedRecordError(what, f"{type(error).__name__}: {reason} in {data[:200]!r}") from error
+
+
+decode_cut = partial(_read, "cut", _cut)
+"""Decodes a cut.
+
+Raises:
+    MalformedRecordError: The bytes are not a cut.
+    InputError: A newer version wrote it.
+"""
+decode_log_record = partial(_read, "record of the cut log", _log_record)
+"""Decodes a record of a cut log; raises like :func:`decode_cut`, as the others do."""
+decode_commit_record = partial(_read, "commit record", _commit_record)
+decode_progress_record = partial(_read, "progress record", _progress_record)
+decode_marker = partial(_read, "marker", _marker)
+decode_open_transaction = partial(_read, "open transaction", _open_transaction)
 
 
 class SchemaLanguage(StrEnum):

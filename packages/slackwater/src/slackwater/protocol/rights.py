@@ -63,12 +63,7 @@ class Right:
 
 
 def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Right]:
-    """Returns the rights of a sidecar for one source.
-
-    Args:
-        topics: Of the source.
-        tables: Those that it follows; None: all, also later ones.
-    """
+    """Returns the rights of a sidecar for one source; without tables for all, also later ones."""
     cuts = cut_log_topic(topics.source)
     made = _topics([cuts], Operation.CREATE, Operation.WRITE)
     read = _read_of(topics, tables, topics.notifications, topics.heartbeats)
@@ -85,9 +80,9 @@ def pipeline_rights(
     """Returns the rights of the runs of a pipeline.
 
     Args:
-        name: Of the pipeline, with its revision.
+        name: The name of the pipeline, with its revision.
         inputs: The topics of its source.
-        tables: Those that it reads.
+        tables: The tables that it reads.
         outputs: By the name of each output in Kafka the source that it is a table of, else an empty text.
         is_latest: Whether these outputs are compacted, and keep replaced documents for longer while a reader
             has a lease.
@@ -136,7 +131,7 @@ def reader_rights(
     Args:
         topics: The topics of the views.
         commits: The topics of their commit records.
-        pipelines: The pipelines, with their revisions.
+        pipelines: The names of the pipelines, with their revisions.
         reads_earlier: Whether it reads views of compacted topics at other commits than the newest one, which
             is also needed to read several pipelines together.
         takes_leases: Whether it takes leases.
@@ -166,9 +161,7 @@ def switching_rights(pipeline: str, revisions: Iterable[str], topics: Iterable[s
 def producer_rights(source: str, group: str | None = None) -> list[Right]:
     """Returns the rights of a service that writes its own transactions (``TransactionalProducer``).
 
-    Args:
-        source: Its name: topics whose names begin with it are its own.
-        group: The consumer group whose positions it stores in its transactions, if it does.
+    Topics whose names begin with its source are its own. If it has a group, its transactions store positions.
     """
     own = f"{source}."
     found = [
