@@ -9,7 +9,7 @@ import pytest
 from slackwater.command.invocation import servers
 from slackwater.protocol import LakeSettings, PostgresSettings, RedisSettings
 from slackwater.settings.errors import CommandConfigError
-from slackwater.settings.loading import load_settings, setting_fields, take_secrets
+from slackwater.settings.loading import load_settings, secrets_of, setting_fields, take_secrets
 
 FILE = """
 source = "from-file"
@@ -421,7 +421,7 @@ def test_every_secret_can_stand_in_a_file_of_its_own(path: str, tmp_path: Path) 
         load_settings({}, {variable: str(tmp_path / "secret"), **others}),
     ):
         assert loaded.origins[path] == f"file {tmp_path / 'secret'}"
-        assert loaded.secrets == {"s3cret"}
+        assert secrets_of(loaded.settings) == {"s3cret"}
     toml.write_text(f'[{section}]\n{key}_file = "secret"\n{key} = "x"\n')
     with pytest.raises(CommandConfigError, match="say the same"):
         load_settings({}, others, toml)
@@ -462,7 +462,7 @@ def test_secrets_are_known_by_their_parts_and_by_the_names_of_options(config: Pa
         '"spark.x" = "seen"\n[delta.options]\nAWS_SECRET_ACCESS_KEY = "lake"\nAWS_REGION = "eu"\n'
         '[kafka]\nsecurity_protocol = "SSL"\n[kafka.options]\n"ssl.key.password" = "keypass"\n'
     )
-    assert load_settings({}, {}, config).secrets == {"a%2Fb", "a/b", "s3key", "lake", "keypass"}
+    assert secrets_of(load_settings({}, {}, config).settings) == {"a%2Fb", "a/b", "s3key", "lake", "keypass"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 import redis
 
 from slackwater.cuts import (
-    CutRetention,
     FrontierState,
     FrontierStatus,
     MarkerStoreUnavailableError,
@@ -64,7 +63,8 @@ def test_entries_have_the_published_layout(
 
 @pytest.mark.integration
 def test_only_the_newest_cuts_are_kept_by_number(make_cut: MakeCut, redis_url: str, source: str) -> None:
-    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_cuts=3))
+    store = RedisMarkerStore.connect(redis_url)
+    store.max_cuts = 3
     put_all(make_cut, store, source, range(1, 10))
     assert kept(store, source) == [7, 8, 9]
 
@@ -72,7 +72,8 @@ def test_only_the_newest_cuts_are_kept_by_number(make_cut: MakeCut, redis_url: s
 @pytest.mark.integration
 def test_only_the_newest_cuts_are_kept_by_size(make_cut: MakeCut, redis_url: str, source: str) -> None:
     size = len(encode_cut(make_cut(source, 1)))
-    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_bytes=2 * size + 10))
+    store = RedisMarkerStore.connect(redis_url)
+    store.max_bytes = 2 * size + 10
     put_all(make_cut, store, source, range(1, 9))
     assert kept(store, source) == [7, 8]
 
@@ -81,7 +82,8 @@ def test_only_the_newest_cuts_are_kept_by_size(make_cut: MakeCut, redis_url: str
 def test_retention_survives_a_flush_and_a_refill(
     make_cut: MakeCut, client: redis.Redis, redis_url: str, source: str
 ) -> None:
-    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_cuts=3))
+    store = RedisMarkerStore.connect(redis_url)
+    store.max_cuts = 3
     put_all(make_cut, store, source, range(1, 10))
     client.delete(cuts_key(source, 0), frontier_key(source))
     put_all(make_cut, store, source, range(1, 10))
@@ -103,14 +105,16 @@ def test_a_key_that_holds_something_else_is_reported(
 def test_a_cut_above_the_size_to_keep_stays_while_it_is_the_newest(
     make_cut: MakeCut, redis_url: str, source: str
 ) -> None:
-    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_bytes=1))
+    store = RedisMarkerStore.connect(redis_url)
+    store.max_bytes = 1
     put_all(make_cut, store, source, range(1, 4))
     assert kept(store, source) == [3]
 
 
 @pytest.mark.integration
 def test_a_cut_that_is_given_again_counts_once(make_cut: MakeCut, redis_url: str, source: str) -> None:
-    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_cuts=3))
+    store = RedisMarkerStore.connect(redis_url)
+    store.max_cuts = 3
     for lsn in (1, 2, 2, 2, 3):
         store.put_cut(PublishedCut(make_cut(source, lsn), lsn), RUNNING)
     assert kept(store, source) == [1, 2, 3]
@@ -120,7 +124,8 @@ def test_a_cut_that_is_given_again_counts_once(make_cut: MakeCut, redis_url: str
 def test_cuts_of_a_new_timeline_are_kept_though_their_lsns_are_below(
     make_cut: MakeCut, redis_url: str, source: str
 ) -> None:
-    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_cuts=2))
+    store = RedisMarkerStore.connect(redis_url)
+    store.max_cuts = 2
     put_all(make_cut, store, source, range(100, 104))
     store.put_cut(PublishedCut(make_cut(source, 7, timeline=1), 9), RUNNING)
     assert [c.cut.lsn for c in store.cuts_after(source, 1, 0, limit=9)] == [7]

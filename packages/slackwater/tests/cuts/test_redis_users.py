@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from slackwater.cuts import (
-    CutRetention,
     FrontierState,
     FrontierStatus,
     MarkerStoreUnavailableError,
@@ -85,7 +84,8 @@ def connect(admin: redis.Redis, server: RedisServer) -> Iterator[Connect]:
         name = f"{user.name}-{uuid.uuid4().hex[:6]}"
         set_user(admin, name, user)
         url = f"redis://{name}@127.0.0.1:{server.port}"
-        store = RedisMarkerStore.connect(url, password=user.password, retention=CutRetention(max_cuts=1))
+        store = RedisMarkerStore.connect(url, password=user.password)
+        store.max_cuts = 1
         made.append((name, store))
         return store
 

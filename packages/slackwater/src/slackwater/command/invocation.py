@@ -25,7 +25,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol.log_fields import set_log_fields
 from slackwater.settings.errors import CommandConfigError, unreachable
-from slackwater.settings.loading import LoadedSettings, load_settings, take_secrets
+from slackwater.settings.loading import LoadedSettings, load_settings, secrets_of, take_secrets
 from slackwater.settings.model import Settings
 
 if TYPE_CHECKING:  # an extra brings it
@@ -127,7 +127,7 @@ def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) ->
         invocation.environment = take_secrets(os.environ)
     loaded = invocation.load(flags)
     set_log_fields(service=ctx.info_name or "")
-    configure_logging(loaded.settings.log, loaded.secrets)
+    configure_logging(loaded.settings.log, secrets_of(loaded.settings))
     return loaded.settings
 
 

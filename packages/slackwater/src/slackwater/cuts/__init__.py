@@ -10,7 +10,6 @@ from slackwater.cuts.errors import CutLogReplacedError as CutLogReplacedError
 from slackwater.cuts.errors import MarkerStoreUnavailableError as MarkerStoreUnavailableError
 from slackwater.cuts.errors import RecordsGoneError as RecordsGoneError
 from slackwater.cuts.errors import StoreFault as StoreFault
-from slackwater.cuts.redis_store import CutRetention as CutRetention
 from slackwater.cuts.redis_store import RedisMarkerStore as RedisMarkerStore
 from slackwater.cuts.redis_store import StoredPosition as StoredPosition
 from slackwater.cuts.redis_store import markers_of as markers_of

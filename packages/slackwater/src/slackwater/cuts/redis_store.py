@@ -100,15 +100,6 @@ _CONTENT = re.compile("WRONGTYPE|WRONGVALUE")
 
 
 @dataclass(frozen=True, slots=True)
-class CutRetention:
-    """The limit of the cuts that a marker store keeps; older ones are read from the cut log."""
-
-    max_cuts: int = 50_000
-    max_bytes: int = 64 * 1024 * 1024
-    """Encoded size; the newest cut is kept even if it alone is larger."""
-
-
-@dataclass(frozen=True, slots=True)
 class StoredPosition:
     """The position of a store's newest cut, without the cut itself."""
 
@@ -130,15 +121,16 @@ class RedisMarkerStore:
     Args:
         client: Must return bytes and have a socket time-out; :meth:`connect` creates one.
         address: The server's name in errors, without credentials.
-        retention: How many of the cuts passed to this store are kept.
     """
 
-    def __init__(
-        self, client: redis.Redis, *, address: str = "", retention: CutRetention | None = None
-    ) -> None:
+    max_cuts = 50_000
+    """The number of cuts that are kept; older ones are read from the cut log."""
+    max_bytes = 64 * 1024 * 1024
+    """Their encoded size; the newest cut is kept even if it alone is larger."""
+
+    def __init__(self, client: redis.Redis, *, address: str = "") -> None:
         self._client = client
         self._address = address
-        self._retention = retention or CutRetention()
         self._windows: defaultdict[str, _Window] = defaultdict(_Window)
         self._log_id = ""
         self._put_cut = client.register_script(_PUT_CUT)
@@ -152,7 +144,6 @@ class RedisMarkerStore:
         *,
         password: str | None = None,
         timeout: timedelta = timedelta(seconds=5),
-        retention: CutRetention | None = None,
     ) -> "RedisMarkerStore":
         """Returns a store at ``redis://user@host:port/db``; does not connect to the server yet.
 
@@ -162,7 +153,6 @@ class RedisMarkerStore:
                 the client.
             password: Overrides one in the URL.
             timeout: For connecting and for each answer.
-            retention: See the class.
 
         Raises:
             ValueError: The URL has another form.
@@ -170,7 +160,7 @@ class RedisMarkerStore:
         seconds = timeout.total_seconds()
         options: dict[str, Any] = {"password": password} if password else {}
         client = redis.Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, **options)
-        return cls(client, address=_address(url), retention=retention)
+        return cls(client, address=_address(url))
 
     def bind(self, log_id: str) -> None:
         """Names the cut log that the cuts of this process must come from.
@@ -208,7 +198,7 @@ class RedisMarkerStore:
             cut.cut.lsn,
             data,
             cut.log_offset,
-            self._windows[keys[0]].add(cut.cut.lsn, len(data), self._retention),
+            self._windows[keys[0]].add(cut.cut.lsn, len(data), self.max_cuts, self.max_bytes),
             self._log_id,
             *_flat(_encode_frontier(cut, status)),
             *_flat(_encode_status(status)),
@@ -369,14 +359,12 @@ class _Window:
     total: int = 0
     floor: int = 0
 
-    def add(self, lsn: int, size: int, retention: CutRetention) -> int:
+    def add(self, lsn: int, size: int, max_cuts: int, max_bytes: int) -> int:
         """Notes a cut; returns the oldest LSN to keep, or 0 if nothing has to be removed."""
         if not self.cuts or lsn > self.cuts[-1][0]:
             self.cuts.append((lsn, size))
             self.total += size
-        while len(self.cuts) > 1 and (
-            len(self.cuts) > retention.max_cuts or self.total > retention.max_bytes
-        ):
+        while len(self.cuts) > 1 and (len(self.cuts) > max_cuts or self.total > max_bytes):
             self.total -= self.cuts.popleft()[1]
             self.floor = self.cuts[0][0]
         return self.floor

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from slackwater.engine.settings import Scope
-from slackwater.protocol import BatchHeader, ConfigError, format_position
+from slackwater.protocol import BatchHeader, ConfigError, StateError, format_position
 from slackwater.sql.plan import OutputColumn
 
 CHANGE_VALUE: Final = (
@@ -49,6 +49,8 @@ _POSTGRES_TYPES: Final = {
 """By DuckDB type; the names are those of PostgreSQL's ``format_type``."""
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _NESTED: Final = ("STRUCT(", "MAP(", "UNION(")
+REBUILD: Final = "raise `revision` in pipeline.toml, which rebuilds the views in new tables"
+"""The remedy for tables that cannot be restored."""
 HISTORY_SUFFIX: Final = "_history"
 """Ends the name of a table that has every version of the rows of another one."""
 REQUEST_TIMEOUT = timedelta(seconds=30)
@@ -206,6 +208,25 @@ def unfit_document(
 ) -> OutputRefusedError:
     """Returns the error for a document with a value that does not fit its column."""
     return OutputRefusedError(pipeline, output.document(lsn, key), str(error), CHANGE_VALUE)
+
+
+def table_taken(pipeline: str, table: str, owner: str, more: str = "") -> ConfigError:
+    """Returns the error for a table that another pipeline writes; the hint ends with what else to do."""
+    return ConfigError(
+        f"pipeline {pipeline!r}: table {table} is written by pipeline {owner!r}",
+        "each table has one writer: name another table in pipeline.toml; if the other pipeline no longer "
+        f"exists, drop the table{more}",
+    )
+
+
+def table_lost(pipeline: str, output: OutputTable, table: str, found: str, restored: str) -> StateError:
+    """Returns the error for a table that is not the pipeline's, with what was found and what to restore."""
+    return StateError(
+        f"pipeline {pipeline!r}: table {table} of view {output.view!r} is not the one that its batches were "
+        f"written to{found}",
+        f"restore {restored}; or {REBUILD}. --accept-changed-output continues with the rows that exist, and "
+        "missing rows stay missing",
+    )
 
 
 def row_decoder(fields: Sequence[tuple[str, Any]]) -> Callable[[bytes], tuple[Any, ...]]:

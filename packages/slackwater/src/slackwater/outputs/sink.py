@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypedDict, TypeVar, Unpack
 
 from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.retry import Retry
@@ -102,6 +102,14 @@ class Failure(NamedTuple):
     """Whether the same may succeed later without any intervention; otherwise there are no more attempts."""
 
 
+class SinkOptions(TypedDict, total=False):
+    """What is given to a sink besides its settings."""
+
+    probe: SinkProbe | None
+    clock: Clock | None
+    waiting: Waiting | None
+
+
 class Sink(ABC):
     """Makes a pipeline's batches visible, each exactly once. Used by one thread at a time.
 
@@ -113,23 +121,16 @@ class Sink(ABC):
     """The errors that :meth:`_judged` knows; all others end the run."""
 
     def __init__(
-        self,
-        settings: SinkSettings,
-        place: str,
-        kept_in: str,
-        *,
-        probe: SinkProbe | None = None,
-        clock: Clock | None = None,
-        waiting: Waiting | None = None,
+        self, settings: SinkSettings, place: str, kept_in: str, **options: Unpack[SinkOptions]
     ) -> None:
         self.place = place
         """The name of the server in messages such as "asking Kafka at broker:9092"."""
         self._kept_in = kept_in
         """The place of the progress, for messages."""
         self._settings = settings
-        self._probe: SinkProbe = probe or (lambda step, batch_id: None)
-        self._clock = clock or SystemClock()
-        self._waiting = waiting or Waiting()
+        self._probe: SinkProbe = options.get("probe") or (lambda step, batch_id: None)
+        self._clock = options.get("clock") or SystemClock()
+        self._waiting = options.get("waiting") or Waiting()
         self._run = uuid.uuid4().hex
         self._fenced: OvertakenError | None = None
 

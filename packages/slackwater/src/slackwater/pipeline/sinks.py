@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, assert_never
 
-from slackwater.outputs.contract import OutputTable, SinkKind, SinkProbe
+from slackwater.outputs.contract import OutputTable, SinkKind
 from slackwater.outputs.kafka.debezium import row_type
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputForm, OutputTopic, output_form
 from slackwater.outputs.kafka.sink import KafkaSink
-from slackwater.outputs.sink import Sink, Waiting
+from slackwater.outputs.sink import Sink, SinkOptions
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
 from slackwater.pipeline.settings import RunSettings
-from slackwater.protocol import Clock, ConfigError
+from slackwater.protocol import ConfigError
 from slackwater.sql.plan import OutputColumn, PublishedView
 from slackwater.sql.postgres import table_statement
 
@@ -37,14 +37,7 @@ _PLACES: Final = {
 """The problem and the hint if nothing says where outputs of a kind are."""
 
 
-def make_sink(
-    definition: PipelineDefinition,
-    settings: RunSettings,
-    *,
-    probe: SinkProbe | None = None,
-    clock: Clock | None = None,
-    waiting: Waiting | None = None,
-) -> Sink:
+def make_sink(definition: PipelineDefinition, settings: RunSettings, **options: Unpack[SinkOptions]) -> Sink:
     """Creates the sink for a pipeline's outputs; nothing is opened yet.
 
     Raises:
@@ -53,7 +46,7 @@ def make_sink(
     kind, servers = sink_kind(definition), settings.servers
     if kind is SinkKind.KAFKA:
         kafka = _kafka_sink_settings(definition, settings)
-        return KafkaSink(kafka, probe=probe, clock=clock, waiting=waiting)
+        return KafkaSink(kafka, **options)
     # Runs without such an output start faster without its library.
     if kind is SinkKind.POSTGRES:
         from slackwater.outputs.postgres.sink import PostgresSink
@@ -67,7 +60,7 @@ def make_sink(
             postgres=_placed(servers.postgres, definition, kind),
             accept_changed_output=settings.accept_changed_output,
         )
-        return PostgresSink(postgres, probe=probe, clock=clock, waiting=waiting)
+        return PostgresSink(postgres, **options)
     from slackwater.outputs.lake import columns
     from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 
@@ -91,7 +84,7 @@ def make_sink(
         tables = IcebergLake(lake.lake)
     else:
         assert_never(kind)
-    return LakeSink(lake, tables, probe=probe, clock=clock, waiting=waiting)
+    return LakeSink(lake, tables, **options)
 
 
 def _placed(place: Place | None, definition: PipelineDefinition, kind: SinkKind) -> Place:

@@ -100,7 +100,7 @@ def pipeline_rights(
             _topics([*outputs, *map(commit_topic, outputs), *order, progress], *_USE),
             _topics(outputs, Operation.ALTER_CONFIGS if is_latest else configs),
             _topics([progress], configs),
-            _own_id(Resource.TRANSACTIONAL_ID, f"slackwater-{name}", Operation.WRITE),
+            [Right(Resource.TRANSACTIONAL_ID, f"slackwater-{name}", Operation.WRITE)],
         ]
     return _sorted(*found)
 
@@ -114,7 +114,7 @@ def consumer_rights(topics: Iterable[str], group: str, *, is_by_unit: bool = Fal
         is_by_unit: Whether its members share the work by unit.
     """
     lanes = _topics([units_topic(group)], Operation.CREATE, Operation.READ) if is_by_unit else []
-    own = _own_id(Resource.GROUP, group, Operation.READ)
+    own = [Right(Resource.GROUP, group, Operation.READ)]
     return _sorted(_topics(topics, Operation.READ), lanes, own)
 
 
@@ -154,7 +154,7 @@ def switching_rights(pipeline: str, revisions: Iterable[str], topics: Iterable[s
         _topics([readers], *_USE),
         _topics([*map(progress_topic, revisions), *map(commit_topic, topics)], Operation.READ),
         _topics(topics, Operation.DESCRIBE_CONFIGS),
-        _own_id(Resource.TRANSACTIONAL_ID, readers, Operation.WRITE),
+        [Right(Resource.TRANSACTIONAL_ID, readers, Operation.WRITE)],
     )
 
 
@@ -167,10 +167,10 @@ def producer_rights(source: str, group: str | None = None) -> list[Right]:
     found = [
         [Right(Resource.TOPIC, own, each, is_prefix=True) for each in (Operation.CREATE, Operation.WRITE)],
         _topics([commit_topic(source)], Operation.READ),
-        _own_id(Resource.TRANSACTIONAL_ID, f"slackwater-producer-{source}", Operation.WRITE),
+        [Right(Resource.TRANSACTIONAL_ID, f"slackwater-producer-{source}", Operation.WRITE)],
     ]
     if group is not None:
-        found.append(_own_id(Resource.GROUP, group, Operation.READ))
+        found.append([Right(Resource.GROUP, group, Operation.READ)])
     return _sorted(*found)
 
 
@@ -221,7 +221,7 @@ def processor_rights(
     topics: Iterable[str], outputs: Iterable[str], group: str, transactional_id: str
 ) -> list[Right]:
     """Returns the rights of a service that makes messages of messages within Kafka."""
-    own = _own_id(Resource.TRANSACTIONAL_ID, transactional_id, Operation.WRITE)
+    own = [Right(Resource.TRANSACTIONAL_ID, transactional_id, Operation.WRITE)]
     return _sorted(consumer_rights(topics, group), own, _topics(outputs, Operation.WRITE))
 
 
@@ -250,10 +250,6 @@ def _read_of(topics: SourceTopics, tables: Iterable[str] | None, *more: str) -> 
 
 def _topics(names: Iterable[str], *operations: Operation) -> list[Right]:
     return [Right(Resource.TOPIC, name, each) for name in names for each in operations]
-
-
-def _own_id(resource: Resource, name: str, operation: Operation) -> list[Right]:
-    return [Right(resource, name, operation)]
 
 
 def _sorted(*found: Iterable[Right]) -> list[Right]:

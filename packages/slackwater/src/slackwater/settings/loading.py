@@ -74,11 +74,6 @@ class LoadedSettings:
     origins: Mapping[str, str]
     """By path: ``flag``, ``environment NAME``, the file's path, or ``default``."""
 
-    @property
-    def secrets(self) -> frozenset[str]:
-        """All that has to be kept out of texts."""
-        return secrets_of(self.settings)
-
     def shown(self) -> Iterator[tuple[str, str, str]]:
         """``(path, value, origin)`` of every setting, secrets masked."""
         for field in setting_fields():

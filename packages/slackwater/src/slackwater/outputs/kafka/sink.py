@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, Unpack
 
 from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.registry import (
@@ -23,7 +23,7 @@ from slackwater.kafka.registry import (
     wire_header,
 )
 from slackwater.kafka.transactions import KafkaTransactions
-from slackwater.outputs.contract import OutputRefusedError, SinkProbe
+from slackwater.outputs.contract import OutputRefusedError
 from slackwater.outputs.kafka.answers import (
     SinkProducer,
     TransactionFailedError,
@@ -32,9 +32,8 @@ from slackwater.outputs.kafka.answers import (
 from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
 from slackwater.outputs.kafka.transaction import BatchTransaction, produce_progress
-from slackwater.outputs.sink import Failure, Sink, Waiting, Written
+from slackwater.outputs.sink import Failure, Sink, SinkOptions, Written
 from slackwater.protocol import (
-    Clock,
     CommitPosition,
     ConfigError,
     OvertakenError,
@@ -62,17 +61,15 @@ class KafkaSink(Sink):
         self,
         settings: KafkaSinkSettings,
         *,
-        probe: SinkProbe | None = None,
-        clock: Clock | None = None,
         connect: Callable[[KafkaSinkSettings], KafkaTransactions] = SinkProducer,
-        waiting: Waiting | None = None,
+        **options: Unpack[SinkOptions],
     ) -> None:
         place, patience = f"Kafka at {settings.kafka.bootstrap}", settings.patience.total_seconds()
-        if waiting is not None:
+        if (waiting := options.get("waiting")) is not None:
             step = f"waiting at most {patience:.0f} s for {place}, which does not answer as it should"
             settings = replace(settings, pause=lambda seconds: waiting.pause(seconds, step))
         kept_in = f"topic {settings.progress_topic}"
-        super().__init__(settings, place, kept_in, probe=probe, clock=clock, waiting=waiting)
+        super().__init__(settings, place, kept_in, **options)
         self._patient = replace(settings, request_timeout=settings.patience)
         """For requests while a batch is being written, so that a temporary failure of a broker does not end
         the run."""
@@ -277,7 +274,8 @@ def with_schema_ids(settings: KafkaSinkSettings) -> KafkaSinkSettings:
         OutputRefusedError: It rejects a schema.
         RegistryUnavailableError: It does not answer.
     """
-    concerned = [output for output in settings.outputs if _has_schema(output)]
+    formed = [(each, each.form) for each in settings.outputs if each.form is not None]
+    concerned = [output for output, form in formed if form.value_schema or form.key_schema]
     if not concerned:
         return settings
     if settings.registry is None:
@@ -294,11 +292,6 @@ def with_schema_ids(settings: KafkaSinkSettings) -> KafkaSinkSettings:
         raise
     except ConfigError as error:
         raise ConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
-
-
-def _has_schema(output: OutputTopic) -> bool:
-    form = output.form
-    return form is not None and not (form.value_schema is None and form.key_schema is None)
 
 
 def _with_ids(pipeline: str, output: OutputTopic, registry: SchemaRegistry) -> OutputTopic:

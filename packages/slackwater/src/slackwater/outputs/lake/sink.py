@@ -14,17 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import (
+    REBUILD,
     OutputRefusedError,
     OutputTable,
-    SinkProbe,
     SinkSettings,
     SinkStep,
     WriteReport,
+    table_lost,
+    table_taken,
 )
 from slackwater.outputs.lake.columns import ChangeReader, type_texts
 from slackwater.outputs.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
@@ -36,10 +38,9 @@ from slackwater.outputs.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater.outputs.sink import Failure, Sink, Waiting, Written
+from slackwater.outputs.sink import Failure, Sink, SinkOptions, Written
 from slackwater.protocol import (
     BatchHeader,
-    Clock,
     CommitPosition,
     ConfigError,
     LakeSettings,
@@ -72,17 +73,9 @@ class LakeSink(Sink):
     _settings: LakeSinkSettings
     _failures = LakeError, SnapshotConflictError
 
-    def __init__(
-        self,
-        settings: LakeSinkSettings,
-        lake: Lake,
-        *,
-        probe: SinkProbe | None = None,
-        clock: Clock | None = None,
-        waiting: Waiting | None = None,
-    ) -> None:
+    def __init__(self, settings: LakeSinkSettings, lake: Lake, **options: Unpack[SinkOptions]) -> None:
         kept_in = f"its ledger {lake_ledger(settings.pipeline)}"
-        super().__init__(settings, lake.place, kept_in, probe=probe, clock=clock, waiting=waiting)
+        super().__init__(settings, lake.place, kept_in, **options)
         self._lake = lake
         self._ledger = Ledger(lake, settings.pipeline, self._run)
         self._tables = [lake.table(output.name) for output in settings.outputs]
@@ -182,7 +175,7 @@ class LakeSink(Sink):
         for snapshot in above:
             owner = snapshot.properties.get(PIPELINE, mine)
             if owner != mine:
-                raise self._taken(output, owner)
+                raise table_taken(mine, output.name, owner)
         restored = [n for n, each in enumerate(above, 1) if named is not None and each.restores == named]
         changed = [each for each in above[max(restored, default=0) :] if not each.keeps_rows]
         if not all(PIPELINE in snapshot.properties for snapshot in changed):
@@ -208,13 +201,8 @@ class LakeSink(Sink):
     def _accept_lost(self, output: OutputTable) -> None:
         """Refuses a table that has lost what the ledger names, unless the operator accepts it."""
         if not self._settings.accept_changed_output:
-            raise StateError(
-                f"pipeline {self._settings.pipeline!r}: table {output.name} of view {output.view!r} is not "
-                "the one that its batches were written to, or has lost the snapshot that the ledger names",
-                "restore the table; or raise `revision` in pipeline.toml, which rebuilds the views in new "
-                "tables. --accept-changed-output continues with the rows that exist, and missing rows stay "
-                "missing",
-            )
+            found = ", or has lost the snapshot that the ledger names"
+            raise table_lost(self._settings.pipeline, output, output.name, found, "the table")
 
     def _accept_strangers(
         self, output: OutputTable, table: LakeTable, head: Snapshot, named: int | None
@@ -231,15 +219,8 @@ class LakeSink(Sink):
         raise StateError(
             f"pipeline {self._settings.pipeline!r}: another writer has changed rows of table {output.name} "
             f"of view {output.view!r}; {_NOT_VISIBLE}",
-            f"restore snapshot {named} of the table; or raise `revision` in pipeline.toml, which rebuilds "
-            "the views in new tables. --accept-changed-output continues with the rows as they are",
-        )
-
-    def _taken(self, output: OutputTable, owner: str) -> ConfigError:
-        return ConfigError(
-            f"pipeline {self._settings.pipeline!r}: table {output.name} is written by pipeline {owner!r}",
-            "each table has one writer: name another table in pipeline.toml; if the other pipeline no longer "
-            "exists, drop the table",
+            f"restore snapshot {named} of the table; or {REBUILD}. --accept-changed-output continues with "
+            "the rows as they are",
         )
 
     def _check_form(self, output: OutputTable, table: LakeTable) -> None:
@@ -258,8 +239,8 @@ class LakeSink(Sink):
             raise ConfigError(
                 f"pipeline {self._settings.pipeline!r}: table {output.name} does not fit view "
                 f"{output.view!r}: {'; '.join(differences)}; {_NOT_VISIBLE}",
-                "restore the columns of the table; the pipeline continues where the ledger ends. Or raise "
-                "`revision` in pipeline.toml, which rebuilds the views in new tables",
+                "restore the columns of the table; the pipeline continues where the ledger ends. Or "
+                + REBUILD,
             )
 
     def _reader(self, output: OutputTable) -> ChangeReader:

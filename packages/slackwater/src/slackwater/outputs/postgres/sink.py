@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import psycopg
 from psycopg import errors
 
 from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.batch import BatchCommits
-from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
+from slackwater.outputs.contract import REBUILD, SinkStep, WriteReport
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.merge import TableWriter, passes, reason, refusal
 from slackwater.outputs.postgres.tables import PostgresSinkSettings, forms, prepare_tables, table_oids
-from slackwater.outputs.sink import Failure, Sink, Waiting, Written
+from slackwater.outputs.sink import Failure, Sink, SinkOptions, Written
 from slackwater.protocol import (
     Clock,
     CommitPosition,
@@ -97,16 +97,10 @@ class PostgresSink(Sink):
     _failures = psycopg.Error, MalformedRecordError
 
     def __init__(
-        self,
-        settings: PostgresSinkSettings,
-        *,
-        probe: SinkProbe | None = None,
-        clock: Clock | None = None,
-        connect: Connect = connect,
-        waiting: Waiting | None = None,
+        self, settings: PostgresSinkSettings, *, connect: Connect = connect, **options: Unpack[SinkOptions]
     ) -> None:
         place, kept_in = f"PostgreSQL at {settings.postgres.place}", f"its row in {ledger.LEDGER}"
-        super().__init__(settings, place, kept_in, probe=probe, clock=clock, waiting=waiting)
+        super().__init__(settings, place, kept_in, **options)
         self._connect = connect
         self._watchdog = Watchdog(
             settings.request_timeout,
@@ -271,8 +265,7 @@ class PostgresSink(Sink):
                 raise StateError(
                     f"pipeline {self._settings.pipeline!r}: table {form.full_name} was dropped, renamed or "
                     "recreated while the pipeline was writing to it; nothing of the batch is visible",
-                    "restore the table, or raise `revision` in pipeline.toml, which rebuilds the views in "
-                    "new tables",
+                    f"restore the table, or {REBUILD}",
                 )
 
 

@@ -6,14 +6,25 @@ from typing import Final
 
 from psycopg import sql
 
-from slackwater.outputs.contract import HISTORY_SUFFIX, OutputTable, SinkSettings, postgres_type
+from slackwater.outputs.contract import (
+    HISTORY_SUFFIX,
+    OutputTable,
+    SinkSettings,
+    postgres_type,
+    table_lost,
+    table_taken,
+)
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.ledger import Database
-from slackwater.protocol import ConfigError, PostgresSettings, StateError
+from slackwater.protocol import ConfigError, PostgresSettings
 from slackwater.sql.plan import OutputColumn
 
 _LONGEST_NAME: Final = 63
 """PostgreSQL's limit for names, in bytes."""
+
+_REPLACED: Final = ": it was dropped, renamed or recreated"
+_RESTORED: Final = "the table and its row in the ledger"
+_FORGOTTEN: Final = f" and delete its row in {ledger.TABLES}"
 
 VALID_FROM = "valid_from_lsn"
 VALID_TO = "valid_to_lsn"
@@ -113,11 +124,11 @@ def prepare_tables(
             name = form.full_name
             owner = known.get(name)
             if owner is not None and owner.pipeline != settings.pipeline:
-                raise _taken(settings.pipeline, name, owner.pipeline)
+                raise table_taken(settings.pipeline, name, owner.pipeline, _FORGOTTEN)
             oid = find_table(database, form)
             is_ours = owner is not None and owner.oid == oid
             if has_progress and not is_ours and not settings.accept_changed_output:
-                raise _lost(settings.pipeline, output, name)
+                raise table_lost(settings.pipeline, output, name, _REPLACED, _RESTORED)
             if oid is None:
                 oid = _create(database, form)
             elif not is_ours and not settings.accept_changed_output and _has_rows(database, form):
@@ -129,7 +140,8 @@ def prepare_tables(
                 )
             check_form(database, form, oid, output)
             if not ledger.take_table(database, settings.pipeline, output.view, name, oid):
-                raise _taken(settings.pipeline, name, ledger.tables(database)[name].pipeline)
+                other = ledger.tables(database)[name].pipeline
+                raise table_taken(settings.pipeline, name, other, _FORGOTTEN)
             found[name] = oid
     return found
 
@@ -224,22 +236,4 @@ def _create(database: Database, form: TableForm) -> int:
 def _has_rows(database: Database, form: TableForm) -> bool:
     return (
         database.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(form.identifier)).fetchone() is not None
-    )
-
-
-def _taken(pipeline: str, name: str, owner: str) -> ConfigError:
-    return ConfigError(
-        f"pipeline {pipeline!r}: table {name} is written by pipeline {owner!r}",
-        "each table has one writer: name another table in pipeline.toml; if the other pipeline no longer "
-        f"exists, drop the table and delete its row in {ledger.TABLES}",
-    )
-
-
-def _lost(pipeline: str, output: OutputTable, name: str) -> StateError:
-    return StateError(
-        f"pipeline {pipeline!r}: table {name} of view {output.view!r} is not the one that its batches were "
-        "written to: it was dropped, renamed or recreated",
-        "restore the table and its row in the ledger; or raise `revision` in pipeline.toml, which rebuilds "
-        "the views in new tables. --accept-changed-output continues with the rows that exist, and missing "
-        "rows stay missing",
     )
