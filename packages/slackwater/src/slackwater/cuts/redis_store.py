@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -200,8 +201,7 @@ class RedisMarkerStore:
             cut.log_offset,
             self._windows[keys[0]].add(cut.cut.lsn, len(data), self.max_cuts, self.max_bytes),
             self._log_id,
-            *_flat(_encode_frontier(cut, status)),
-            *_flat(_encode_status(status)),
+            *chain.from_iterable((_encode_frontier(cut, status) | _encode_status(status)).items()),
         ]
         return bool(self._ask("put_cut", lambda: self._put_cut(keys=keys, args=arguments)) == 1)
 
@@ -264,8 +264,9 @@ class RedisMarkerStore:
 
     def status(self, source: str) -> FrontierStatus | None:
         """Returns the state that a sidecar reported last; None if there was none."""
-        fields = self._hash("status", frontier_key(source))
         with self._guarded("status"):
+            found = cast("dict[bytes, bytes]", self._client.hgetall(frontier_key(source)))
+            fields = {field.decode(): value for field, value in found.items()}
             return _decode_status(fields) if "state" in fields else None
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
@@ -279,8 +280,8 @@ class RedisMarkerStore:
 
     def open(self, source: str) -> list[OpenTransaction]:
         """Returns the transactions the frontier waits for, longest wait first."""
-        fields = self._hash("open", open_key(source))
         with self._guarded("open"):
+            fields = cast("dict[bytes, bytes]", self._client.hgetall(open_key(source)))
             return sorted(map(_decode_open, fields.values()), key=lambda t: (t.since_ms, t.xid))
 
     def close(self) -> None:
@@ -291,11 +292,6 @@ class RedisMarkerStore:
         keys = [markers_key(source), frontier_key(source), open_key(source)]
         arguments: list[str | int] = [unless_log_id, cuts_key(source, 0)[:-1], timeline]
         return bool(self._ask(operation, lambda: self._forget_source(keys=keys, args=arguments)) == 1)
-
-    def _hash(self, operation: str, key: str) -> dict[str, bytes]:
-        with self._guarded(operation):
-            fields = cast("dict[bytes, bytes]", self._client.hgetall(key))
-            return {field.decode(): value for field, value in fields.items()}
 
     def _ask(self, operation: str, question: Callable[[], Any]) -> Any:
         with self._guarded(operation):
@@ -450,12 +446,6 @@ def _decode_regression(text: bytes) -> RegressionNotice | None:
     if not text:
         return None
     found = msgspec.json.decode(text, type=RegressionNotice)
-    *numbers, has_snapshot = dataclasses.astuple(found)
-    if type(has_snapshot) is not bool or not all(type(n) is int and 0 <= n < 2**64 for n in numbers):
+    if not all(0 <= number < 2**64 for number in dataclasses.astuple(found)):
         raise ValueError(f"{text!r} does not describe a regression")
     return found
-
-
-def _flat(fields: Mapping[str, Any]) -> list[Any]:
-    """Returns names and values one after the other, as scripts take them."""
-    return [item for field in fields.items() for item in field]

@@ -104,7 +104,10 @@ def over_http(
         connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=trust)
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
-    headers = _headers(settings)
+    headers = {"Accept": _ACCEPT}
+    if settings.user is not None:
+        credentials = f"{settings.user}:{settings.password or ''}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(credentials).decode()}"
     if body is not None:
         headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
     try:
@@ -113,14 +116,6 @@ def over_http(
         return response.status, _body_of(response, time.monotonic() + seconds)
     finally:
         connection.close()
-
-
-def _headers(settings: RegistrySettings) -> dict[str, str]:
-    headers = {"Accept": _ACCEPT}
-    if settings.user is not None:
-        credentials = f"{settings.user}:{settings.password or ''}"
-        headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
-    return headers
 
 
 class SchemaKind(StrEnum):

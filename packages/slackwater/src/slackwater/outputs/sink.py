@@ -2,11 +2,8 @@
 
 Each kind of output implements the same six operations over its server: take over, begin, put, commit, discard
 and hold. Between them, the class decides whether the output already contains the batch, tries again while
-errors are transient, and remembers that another run has taken over.
-
-Each sink chooses how it keeps its progress, and how it prevents a superseded run from writing. Every sink
-must make each batch visible exactly once, and as a whole; only a function gets a batch again after a crash.
-How to add a kind of sink is in ``docs/extending.md``.
+errors are transient, and remembers that another run has taken over. What every sink must promise, and how to
+add one, is in ``docs/extending.md``.
 """
 
 import threading
@@ -31,11 +28,6 @@ from slackwater.protocol import (
 )
 
 T = TypeVar("T")
-
-
-def tried(attempts: int) -> str:
-    """Returns how often something was tried, as the end of a phrase; nothing for once."""
-    return "" if attempts == 1 else f" in {attempts} attempts"
 
 
 class Waiting:
@@ -255,9 +247,10 @@ class Sink(ABC):
                 failure = self._judged(what, error)
                 is_over = retry.is_over or not failure.is_transient
                 if is_over and attempts >= failure.attempts:
+                    tried = "" if attempts == 1 else f" in {attempts} attempts"
                     raise UnavailableError(
                         f"pipeline {self._settings.pipeline!r}: {place} did not complete {what}"
-                        f"{tried(attempts)}: {failure.reason}",
+                        f"{tried}: {failure.reason}",
                         "nothing is lost or partly visible; check the server and its address, then "
                         "start the pipeline again",
                     ) from error

@@ -12,14 +12,14 @@ from dataclasses import asdict, fields
 from enum import StrEnum
 from functools import lru_cache, partial
 from importlib.resources import files
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta, field
 
 from slackwater.protocol.clock import END_OF_TIME_MS
-from slackwater.protocol.errors import MalformedRecordError, unsupported_version
+from slackwater.protocol.errors import InputError, MalformedRecordError
 from slackwater.protocol.records import (
     AheadMarkers,
     CommitRecord,
@@ -422,11 +422,7 @@ def _open_transaction(data: bytes) -> OpenTransaction:
 
 
 def _differences(values: Iterable[int], start: int = 0) -> list[int]:
-    result = []
-    for value in values:
-        result.append(value - start)
-        start = value
-    return result
+    return [value - before for before, value in pairwise(chain((start,), values))]
 
 
 def _sums(differences: Sequence[int], name: str, start: int = 0, below: int = _TOO_LARGE) -> list[int]:
@@ -474,7 +470,9 @@ def _read(what: str, decode: Callable[[bytes], T], data: bytes) -> T:
         except _UNREADABLE:
             version = 0
         if PROTOCOL_VERSION < version < _TOO_LARGE:
-            raise unsupported_version(what, version, PROTOCOL_VERSION) from error
+            known = f"but this version reads up to {PROTOCOL_VERSION}"
+            problem = f"{what} has protocol version {version}, {known}"
+            raise InputError(problem, "upgrade the readers before the sidecar") from error
         reason = _OUT_OF_RANGE.sub(r"\1 holds a number out of range", str(error))
         raise MalformedRecordError(what, f"{type(error).__name__}: {reason} in {data[:200]!r}") from error
 

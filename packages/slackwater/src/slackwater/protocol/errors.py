@@ -74,11 +74,3 @@ class MalformedRecordError(InputError):
         """The kind that was expected: ``cut``, ``commit record``, ..."""
         self.reason = reason
         """The fault in the bytes."""
-
-
-def unsupported_version(kind: str, found: int, supported: int) -> InputError:
-    """Returns the error for a record of a newer protocol version, which must not be interpreted."""
-    return InputError(
-        f"{kind} has protocol version {found}, but this version reads up to {supported}",
-        "upgrade the readers before the sidecar",
-    )

@@ -9,7 +9,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import timedelta
 from enum import Enum
 from functools import cache
@@ -85,7 +85,7 @@ def declared_fields(kind: type) -> tuple[DeclaredField, ...]:
             each.name,
             each.metadata.get(_NAME, each.name),
             *_parts(hints[each.name]),
-            _default(each),
+            each.default if each.default_factory is MISSING else each.default_factory(),
             not each.repr,
         )
         for each in fields(kind)
@@ -198,10 +198,6 @@ def _parts(annotation: Any) -> tuple[Any, tuple[object, ...]]:
             [annotation] = (each for each in get_args(annotation) if each is not NoneType)
         else:
             return annotation, notes
-
-
-def _default(each: "Field[Any]") -> object:
-    return each.default if each.default_factory is MISSING else each.default_factory()
 
 
 def _expected(kind: Any, notes: tuple[object, ...]) -> str:

@@ -58,8 +58,9 @@ _ADVICE: Mapping[int, str] = {
 def refusal(settings: KafkaSinkSettings, what: str, error: KafkaError) -> OutputRefusedError | None:
     """Returns the error to raise if Kafka would answer the same again; None if the next answer may differ."""
     topics = ", ".join((*settings.written_topics, settings.progress_topic))
+    name = settings.kafka.options.get("sasl.username")
     needed = NeededRights(
-        user=_user(settings),
+        user="the pipeline's user" if name is None else f"the user {name!r}",
         on_topics=f"Write, Read and DescribeConfigs on {topics}, and Create if they do not exist",
         on_id=f"Write on the transactional id {settings.transactional_id!r}",
     )
@@ -68,21 +69,6 @@ def refusal(settings: KafkaSinkSettings, what: str, error: KafkaError) -> Output
         return None
     reason = f"{error.str()} ({error.name()})"
     return OutputRefusedError(settings.pipeline, what, reason, f"{advice}, then start the pipeline again")
-
-
-def _user(settings: KafkaSinkSettings) -> str:
-    name = settings.kafka.options.get("sasl.username")
-    return "the pipeline's user" if name is None else f"the user {name!r}"
-
-
-def unavailable(settings: KafkaSinkSettings, what: str, detail: str) -> UnavailableError:
-    """Returns the error for something that Kafka did not do."""
-    return UnavailableError(
-        f"pipeline {settings.pipeline!r}: Kafka at {settings.kafka.bootstrap} "
-        f"did not complete {what}: {detail}",
-        "check that this address is right and that the brokers are running, then start the pipeline again. "
-        "Nothing is lost or partly visible",
-    )
 
 
 @contextmanager
@@ -98,7 +84,12 @@ def answered(settings: KafkaSinkSettings, what: str) -> Iterator[None]:
     except KafkaException as error:
         reason = kafka_error(error)
         refused = None if reason is None else refusal(settings, what, reason)
-        raise refused or unavailable(settings, what, reason_of(error)) from error
+        raise refused or UnavailableError(
+            f"pipeline {settings.pipeline!r}: Kafka at {settings.kafka.bootstrap} did not complete {what}: "
+            f"{reason_of(error)}",
+            "check that this address is right and that the brokers are running, then start the pipeline "
+            "again. Nothing is lost or partly visible",
+        ) from error
 
 
 def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float], T]) -> T:

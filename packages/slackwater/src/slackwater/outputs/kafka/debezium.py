@@ -157,10 +157,11 @@ def row_encoder(
 
     The function raises :class:`UnfitValueError`.
     """
-    converters = {
-        column.name: found
-        for column in columns
-        if (names is None or column.name in names) and (found := _converter(column.type)) is not None
+    wanted = [column for column in columns if names is None or column.name in names]
+    converters: dict[str, Callable[[str], Any]] = {
+        column.name: str if is_nested(column.type) else _CONVERTERS[column.type]
+        for column in wanted
+        if is_nested(column.type) or column.type in _CONVERTERS
     }
     if not converters:
         return bytes
@@ -186,10 +187,6 @@ def row_type(column_type: str) -> str:
     Integers of 39 digits do not fit, because readers see them as decimals of DuckDB, which have at most 38.
     """
     return _ROW_TYPES.get(column_type) or postgres_type(column_type)
-
-
-def _converter(column_type: str) -> Callable[[str], Any] | None:
-    return str if is_nested(column_type) else _CONVERTERS.get(column_type)
 
 
 def _days(value: str) -> int:

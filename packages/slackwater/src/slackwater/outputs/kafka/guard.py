@@ -81,7 +81,8 @@ class TopicGuard:
             change = self._change(record, name, left.get(name), found[name], is_of_commits=name in commits)
             if change is not None:
                 self._found(name, change)
-            found[name] = _with_lag(found[name], left.get(name))
+            if (before := left.get(name)) is not None:  # what only the pipeline knows
+                found[name] = replace(found[name], lag_ms=before.lag_ms, raised_ms=before.raised_ms)
         self.states = found
 
     def check_identity(self) -> None:
@@ -191,11 +192,6 @@ class TopicGuard:
             change.expected,
             change.found,
         )
-
-
-def _with_lag(found: TopicState, left: TopicState | None) -> TopicState:
-    """Adds to a topic's state from the broker what only the pipeline knows."""
-    return found if left is None else replace(found, lag_ms=left.lag_ms, raised_ms=left.raised_ms)
 
 
 def compare_topic(left: TopicState, found: TopicState) -> TopicChange | None:

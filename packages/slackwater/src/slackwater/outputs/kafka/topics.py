@@ -89,14 +89,9 @@ class SinkTopics:
 
     def create(self, rules: Iterable[TopicRule]) -> None:
         """Creates topics; those that exist in the meantime are not changed."""
+        replicas = self._settings.replication_factor
         new = [
-            NewTopic(
-                rule.name,
-                rule.create_partitions,
-                self._settings.replication_factor,
-                config=dict(rule.config),
-            )
-            for rule in rules
+            NewTopic(rule.name, rule.create_partitions, replicas, config=dict(rule.config)) for rule in rules
         ]
         if new:
             self._ask(

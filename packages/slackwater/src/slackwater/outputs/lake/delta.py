@@ -100,7 +100,7 @@ class DeltaLakeTable:
                     schema=Schema.from_arrow(schema),
                     mode="error",
                     storage_options=self._options,
-                    commit_properties=_commit(properties),
+                    **_commit(properties),
                 )
             except DeltaError as error:
                 if "already exists" in str(error):
@@ -129,8 +129,7 @@ class DeltaLakeTable:
                 source_alias="s",
                 target_alias="t",
                 streamed_exec=False,  # so that the keys' range tells which files need not be read
-                commit_properties=_commit(properties),
-                post_commithook_properties=_HOOKS,
+                **_commit(properties),
             )
             merge = merge.when_matched_delete(f"s.{DELETED}").when_matched_update(columns)
             merge.when_not_matched_insert(columns, f"NOT s.{DELETED}").execute()
@@ -139,9 +138,7 @@ class DeltaLakeTable:
     def roll_back(self, snapshot_id: int, properties: Properties) -> int:
         """See :meth:`LakeTable.roll_back`."""
         with self._translated(is_about_past=True):
-            self._table.restore(
-                snapshot_id, commit_properties=_commit(properties), post_commithook_properties=_HOOKS
-            )
+            self._table.restore(snapshot_id, **_commit(properties))
             self._table.update_incremental()
             return self._table.version()
 
@@ -154,8 +151,7 @@ class DeltaLakeTable:
             before = self._table.version()
             done = self._table.optimize.compact(
                 target_size=_COMPACTED_BYTES,
-                commit_properties=_commit(properties),
-                post_commithook_properties=_HOOKS,
+                **_commit(properties),
             )
             if self._table.version() != before + bool(done["numFilesAdded"]):
                 raise SnapshotConflictError
@@ -183,24 +179,20 @@ class DeltaLakeTable:
         """
         with self._translated():
             self._check_newest()  # files of what was not read would count as lost
-            self._vacuum(now - before, kept, properties)
+            self._vacuum(now - before, kept, **_commit(properties))
             lost_age = max(now - before, _LOST_AGE)
             if self._lost_files(lost_age, kept):
-                self._vacuum(lost_age, kept, properties, is_full=True)
+                self._vacuum(lost_age, kept, full=True, **_commit(properties))
             self._clean_log(min(kept), now)
             return self._table.version()
 
-    def _vacuum(
-        self, retention: timedelta, kept: Collection[int], properties: Properties, *, is_full: bool = False
-    ) -> None:
-        self._table.vacuum(
-            retention_hours=_hours(retention),
-            dry_run=False,
+    def _vacuum(self, age: timedelta, kept: Collection[int], **options: Any) -> list[str]:
+        """Removes files that were removed from the table longer ago than this; returns them."""
+        return self._table.vacuum(
+            retention_hours=math.ceil(age / timedelta(hours=1)),
             enforce_retention_duration=False,
             keep_versions=sorted(kept),
-            full=is_full,
-            commit_properties=_commit(properties),
-            post_commithook_properties=_HOOKS,
+            **{"dry_run": False, **options},
         )
 
     def _lost_files(self, age: timedelta, kept: Collection[int]) -> list[str]:
@@ -211,13 +203,7 @@ class DeltaLakeTable:
         """
         if age > _REMOVED_AGE or _REMOVED_RETENTION in self._table.metadata().configuration:
             return []
-        return self._table.vacuum(
-            retention_hours=_hours(age),
-            dry_run=True,
-            enforce_retention_duration=False,
-            keep_versions=sorted(kept),
-            full=True,
-        )
+        return self._vacuum(age, kept, full=True, dry_run=True)
 
     def _clean_log(self, oldest: int, now: datetime) -> None:
         """Removes commits from the log that are older than its retention.
@@ -271,8 +257,7 @@ class DeltaLakeTable:
                 self._table,
                 rows,
                 mode=mode,
-                commit_properties=_commit(properties),
-                post_commithook_properties=_HOOKS,
+                **_commit(properties),
             )
             return self._table.version()
 
@@ -290,13 +275,10 @@ class DeltaLakeTable:
             raise lake_error(error) from error
 
 
-def _hours(duration: timedelta) -> int:
-    return math.ceil(duration / timedelta(hours=1))
-
-
-def _commit(properties: Properties) -> CommitProperties:
-    """Returns properties without retries: delta-rs commits on top of the loaded version, or fails."""
-    return CommitProperties(custom_metadata=dict(properties), max_commit_retries=0)
+def _commit(properties: Properties) -> dict[str, Any]:
+    """Returns how to commit: without retries, delta-rs commits on top of the loaded version, or fails."""
+    commit = CommitProperties(custom_metadata=dict(properties), max_commit_retries=0)
+    return {"commit_properties": commit, "post_commithook_properties": _HOOKS}
 
 
 def _snapshot(commit: dict[str, Any]) -> Snapshot:

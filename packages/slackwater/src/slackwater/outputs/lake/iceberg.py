@@ -244,17 +244,8 @@ class IcebergTable:
 
     def _check_unchanged(self) -> None:
         """Raises if the catalogue has a newer snapshot or schema of the table than the loaded one."""
-        table = self._table
         newest = self._lake.catalog().load_table(self._identifier)
-        if (
-            newest.metadata.current_snapshot_id,
-            newest.metadata.current_schema_id,
-            newest.metadata.table_uuid,
-        ) != (
-            table.metadata.current_snapshot_id,
-            table.metadata.current_schema_id,
-            table.metadata.table_uuid,
-        ):
+        if _state(newest.metadata) != _state(self._table.metadata):
             raise SnapshotConflictError
         self._loaded = newest
 
@@ -340,6 +331,10 @@ def _unchanged(database: "DuckDBPyConnection", rows: Any, key: list[str]) -> Any
     query = f"SELECT r.slackwater_row FROM rows r ANTI JOIN changes c ON {is_same} ORDER BY 1"  # noqa: S608
     found = pa.array(database.execute(query).fetchnumpy()["slackwater_row"], pa.int64())
     return None if len(found) == len(rows) else found
+
+
+def _state(metadata: TableMetadata) -> tuple[object, ...]:
+    return metadata.current_snapshot_id, metadata.current_schema_id, metadata.table_uuid
 
 
 def _ancestors(metadata: TableMetadata) -> Iterator[TableSnapshot]:

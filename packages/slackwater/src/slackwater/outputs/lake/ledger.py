@@ -74,12 +74,8 @@ class Ledger:
         self._pipeline = pipeline
         self._run = run
         self._head: int | None = None
-        self._newest: LedgerRow | None = None
-
-    @property
-    def newest(self) -> LedgerRow | None:
+        self.newest: LedgerRow | None = None
         """The newest batch, as far as this run knows."""
-        return self._newest
 
     def read_newest(self) -> LedgerRow | None:
         """Returns the newest batch; changes nothing.
@@ -106,12 +102,12 @@ class Ledger:
         """
         head = self._table.load()
         if head is None:
-            self._head, self._newest = self._table.create(_ROWS, self._properties), None
+            self._head, self.newest = self._table.create(_ROWS, self._properties), None
             return
         rows = self._rows(head)
         newest = self._newest_of(rows)
         self._replace(rows, keep_since)
-        self._newest = newest
+        self.newest = newest
 
     def refresh(self) -> None:
         """Reads the outcome of a commit whose answer was lost.
@@ -131,7 +127,7 @@ class Ledger:
         if run != self._run:
             raise run_overtaken(self._pipeline, f"the ledger {self.name} is of run {run}")
         if head.id != self._head:
-            self._head, self._newest = head.id, self._newest_of(self._rows(head))
+            self._head, self.newest = head.id, self._newest_of(self._rows(head))
 
     def add(self, row: LedgerRow) -> None:
         """Makes a batch visible.
@@ -140,7 +136,7 @@ class Ledger:
             SnapshotConflictError: The ledger has changed since this run wrote it last.
         """
         self._head = self._table.append(_table_of([row]), self._properties)
-        self._newest = row
+        self.newest = row
 
     def drop_old(self, keep_since: datetime, now: datetime) -> list[LedgerRow]:
         """Drops rows that were replaced before the given time; returns the others, ascending.

@@ -36,7 +36,8 @@ _COPY_ROWS: Final = 500
 """The number of lines that are passed to the connection at a time."""
 _LSN: Final = "slackwater_lsn"
 _DELETED: Final = "slackwater_deleted"
-_LINE_OF_COPY: Final = "line "
+_LINE_OF_COPY: Final = re.compile(r"line (\d+)")
+_COLUMN_OF_COPY: Final = re.compile(r", column ([^:]*)")
 _ESCAPED: Final = re.compile(r"[\\\t\n\r]")
 _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _NULL: Final = "\\N"
@@ -171,13 +172,15 @@ class TableWriter:
             error: The answer.
             shown: Returns the documents again.
         """
-        line = _line_of(error)
+        context = error.diag.context or ""
+        placed, in_column = _LINE_OF_COPY.search(context), _COLUMN_OF_COPY.search(context)
+        line = int(placed[1]) if placed else None
         if line is None and isinstance(error, psycopg.IntegrityError | psycopg.DataError):
             line = self._first_refused(connection, error, shown)
         found = None if line is None else next(islice(shown(), line - 1, None), None)
         output = self._output
         what = output.title if found is None else output.document(*found[:2])
-        column = error.diag.column_name or _column_of(error)
+        column = error.diag.column_name or (in_column and in_column[1])
         return refusal(self._pipeline, what + (f", column {column!r}" if column else ""), error)
 
     def _first_refused(
@@ -339,20 +342,6 @@ def _number(value: msgspec.Raw) -> str:
 def _json(value: msgspec.Raw) -> str:
     text = _verbatim(value)
     return text if text == _NULL else _text(text)
-
-
-def _line_of(error: psycopg.Error) -> int | None:
-    """Returns the number of the COPY line that an error refers to; None if it refers to none."""
-    context = error.diag.context or ""
-    _, found, rest = context.partition(_LINE_OF_COPY)
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    return int(digits) if found and digits else None
-
-
-def _column_of(error: psycopg.Error) -> str | None:
-    context = error.diag.context or ""
-    _, found, rest = context.partition(", column ")
-    return rest.partition(":")[0] if found else None
 
 
 def passes(error: psycopg.Error) -> bool:

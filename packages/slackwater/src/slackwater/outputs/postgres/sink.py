@@ -61,13 +61,15 @@ _log = logging.getLogger(__name__)
 Connect = Callable[[PostgresSinkSettings], Database]
 
 
-def connect(settings: PostgresSinkSettings) -> Database:
-    """Connects to the database of the outputs.
+def connect(settings: PostgresSinkSettings, **others: Any) -> Database:
+    """Connects to the database of the outputs, with other options of libpq if they are given.
 
     Raises:
         psycopg.Error: It does not answer, or refuses the connection.
     """
-    return _connect(settings)
+    postgres = settings.postgres
+    password = {} if postgres.password is None else {"password": postgres.password}
+    return psycopg.connect(postgres.url, **{**_CONNECTION, **password, **others})
 
 
 def is_alive(settings: PostgresSinkSettings, database: Database) -> bool:
@@ -78,16 +80,10 @@ def is_alive(settings: PostgresSinkSettings, database: Database) -> bool:
     try:
         server = {"host": database.info.host, "hostaddr": database.info.hostaddr, "port": database.info.port}
         asked = {name: value for name, value in server.items() if value} | {"target_session_attrs": "any"}
-        _connect(settings, **asked, connect_timeout=_SIGN_OF_LIFE_SECONDS).close()
+        connect(settings, **asked, connect_timeout=_SIGN_OF_LIFE_SECONDS).close()
     except psycopg.OperationalError as error:
         return error.sqlstate is not None
     return True
-
-
-def _connect(settings: PostgresSinkSettings, **others: Any) -> Database:
-    postgres = settings.postgres
-    password = {} if postgres.password is None else {"password": postgres.password}
-    return psycopg.connect(postgres.url, **{**_CONNECTION, **password, **others})
 
 
 class PostgresSink(Sink):
