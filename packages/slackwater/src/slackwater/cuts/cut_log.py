@@ -62,7 +62,6 @@ class RecordDecoder:
     cut or a decision that others rely on: nothing is read past it until an operator has decided so.
 
     Args:
-        source: The source whose log it is.
         decisions: Returns the operators' decisions that are written after an offset; called only for a
             damaged record.
     """

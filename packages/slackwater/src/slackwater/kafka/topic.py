@@ -43,7 +43,6 @@ class LogTopic:
     silent. Not thread-safe, except for :meth:`send`, which one other thread may call.
 
     Args:
-        name: Its name.
         config: librdkafka's settings, with ``bootstrap.servers``.
         seconds: How long to wait for an answer, including transient errors.
         reading: Settings of the reader; `config` overrides them.

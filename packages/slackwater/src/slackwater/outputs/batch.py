@@ -134,9 +134,6 @@ class BatchCommits:
     """The commits of one batch, and the documents of each view in the order in which they are written.
 
     Args:
-        batch: The batch.
-        emit: Which states are published.
-        scope: The scope of the pipeline.
         keys_move: For each view, whether a document's key may move from one bucket to another. The delete
             that is sent in that case is omitted.
 

@@ -46,7 +46,6 @@ class FunctionSink(Sink):
         function: Called with each batch, in which a key occurs once in a view, or once in each commit that
             changes it. An error that it raises is raised as :class:`FunctionFailedError`, and it receives the
             batch again.
-        settings: The pipeline, and which states are published.
         keys_move: For each view, whether a document's key may move from one bucket to another.
         store: The store of the checkpoint, which contains the progress.
         place: The name of the checkpoint, for messages.

@@ -186,10 +186,8 @@ class Sink(ABC):
     def check(self, query_id: str | None) -> None:
         """Refuses a pipeline if another checkpoint has written its progress to the output; changes nothing.
 
-        It is called first, before Spark is started and before another run is affected.
-
-        Args:
-            query_id: The id of the checkpoint; None if the checkpoint is new.
+        It is called first, before Spark is started and before another run is affected. The id of a query is
+        that of its checkpoint; None if the checkpoint is new.
 
         Raises:
             StateError: The output's progress belongs to another checkpoint.
@@ -210,11 +208,9 @@ class Sink(ABC):
         return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
+        """Makes the batch after the newest visible one visible, or finds that it is. Idempotent across runs.
 
-        Args:
-            query_id: The id of the checkpoint.
-            batch: The batch after the newest visible one.
+        Blocks until it is certain.
 
         Raises:
             OvertakenError: Another run has taken over; stop. All later calls raise it, too.

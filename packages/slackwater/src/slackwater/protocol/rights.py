@@ -77,15 +77,10 @@ def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[R
 def pipeline_rights(
     name: str, inputs: SourceTopics, tables: Iterable[str], outputs: Mapping[str, str], *, is_latest: bool
 ) -> list[Right]:
-    """Returns the rights of the runs of a pipeline.
+    """Returns the rights of the runs of a pipeline, whose name is given with its revision.
 
-    Args:
-        name: The name of the pipeline, with its revision.
-        inputs: The topics of its source.
-        tables: The tables that it reads.
-        outputs: By the name of each output in Kafka the source that it is a table of, else an empty text.
-        is_latest: Whether these outputs are compacted, and keep replaced documents for longer while a reader
-            has a lease.
+    Outputs are named with the source that each is a table of, or an empty text. The latest ones are
+    compacted, and keep replaced documents for longer while a reader has a lease.
     """
     found = [
         _topics([cut_log_topic(inputs.source), *map(inputs.data, tables)], Operation.READ),

@@ -58,9 +58,7 @@ class BatchTransaction:
     """Writes one batch through a producer, from begin to commit. Used once.
 
     Args:
-        settings: The settings of the sink.
         producer: An open producer without a transaction.
-        batch: What is written.
         reached: Called with each step.
         topics_after: Called when all documents are acknowledged; returns the state of the topics for the
             progress record. An error that it raises ends the transaction.
