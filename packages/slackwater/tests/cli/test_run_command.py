@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import slackwater.pipeline
 from slackwater.cli import main
 from slackwater.cli.commands.run import batch_line, default_index_root
-from slackwater.outputs.kafka.answers import unavailable
+from slackwater.outputs.kafka.answers import answered
 from slackwater.pipeline import BatchProgress, PipelineDefinition, RunSettings, runner, session
 from slackwater.protocol import RedisSettings, RegistrySettings
 
@@ -132,7 +133,8 @@ def test_a_broker_that_is_away_is_waited_for_in_sight(
     """Before anything else is started."""
 
     def away(settings: Any, **_: Any) -> None:
-        raise unavailable(settings, "reading", "no broker")
+        with answered(settings, "reading"):
+            raise KafkaException(KafkaError(KafkaError.NETWORK_EXCEPTION, "no broker"))
 
     monkeypatch.setattr("slackwater.outputs.kafka.sink.newest_progress", away)
     assert main.run(["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]) == 1
