@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.cli import main
-from slackwater.cli.commands.read import answer_json, answer_rows, document_lines, parse_key, snapshot_json
+from slackwater.cli.commands.read import answer, answer_rows, document_lines, parse_key, snapshot_json
 from slackwater.cli.given_pipelines import (
     KINDS,
     NamedPipeline,
@@ -159,7 +159,7 @@ def test_the_answer_of_wait_says_how_far_each_pipeline_is() -> None:
         ("b", "shows 1/0/5", "behind"),
         ("c", "shows nothing yet", "behind"),
     ]
-    assert json.loads(answer_json(AT, shown, is_visible=True)) == {
+    assert answer(AT, shown, is_visible=True) == {
         "visible": True,
         "id": "00000001-000000000153D218",
         "pipelines": {"a": "00000001-000000000153D218", "b": "00000001-0000000000000005", "c": None},

@@ -85,17 +85,9 @@ def measure_delays(topology: Topology, signs: Iterable[SourceSigns] = ()) -> Del
     graph = _Graph(topology, known := tuple(signs))
     views = sorted(graph.views(), key=lambda view: (view.delay_ms is None, -(view.delay_ms or 0)))
     causes = sorted(graph.causes(views), key=lambda each: (each.delay_ms is not None, -(each.delay_ms or 0)))
-    return Delays(
-        made_ms=topology.made_ms,
-        arrivals=tuple(
-            _arrival(source.name, source.cut, topology.made_ms)
-            for source in topology.sources
-            if source.cut is not None and not source.written_by
-        ),
-        views=tuple(views),
-        causes=tuple(causes),
-        signs=known,
-    )
+    now_ms, cuts = topology.made_ms, ((s.name, s.cut) for s in topology.sources if not s.written_by)
+    arrivals = tuple(_arrival(name, cut, now_ms) for name, cut in cuts if cut is not None)
+    return Delays(made_ms=now_ms, arrivals=arrivals, views=tuple(views), causes=tuple(causes), signs=known)
 
 
 def _arrival(source: str, cut: SourceCut, made_ms: int) -> Arrival:

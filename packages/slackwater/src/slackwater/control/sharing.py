@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slackwater.control.topology import PipelineNode, Topology
+from slackwater.protocol import RegisteredStage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StageCopy:
     """A stage of a pipeline that others have, too."""
 
@@ -52,20 +53,16 @@ def find_equal_stages(topology: Topology) -> Sharing:
     Pipelines that do not run count, too, since they still have their state. Of the revisions of a
     pipeline only the newest does: the earlier one is there to be left.
     """
-    groups: dict[tuple[str, ...], list[tuple[PipelineNode, int]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[PipelineNode, RegisteredStage]]] = {}
     for pipeline in _newest_revisions(topology.pipelines):
         alike = (pipeline.source, str(pipeline.timeline), pipeline.scope)
-        for place, stage in enumerate(pipeline.stages):
+        for stage in pipeline.stages:
             if stage.identity:
-                groups.setdefault((*alike, stage.identity), []).append((pipeline, place))
+                groups.setdefault((*alike, stage.identity), []).append((pipeline, stage))
     found = [_equal(group) for group in groups.values() if len(group) > 1]
     found.sort(key=lambda each: (-(each.saved_bytes or 0), each.source, each.copies[0].pipeline))
-    return Sharing(
-        equal=tuple(found),
-        unknown=tuple(
-            each.name for each in topology.pipelines if not all(stage.identity for stage in each.stages)
-        ),
-    )
+    unknown = (p.name for p in topology.pipelines if not all(stage.identity for stage in p.stages))
+    return Sharing(equal=tuple(found), unknown=tuple(unknown))
 
 
 def _newest_revisions(pipelines: Iterable[PipelineNode]) -> Iterable[PipelineNode]:
@@ -76,16 +73,10 @@ def _newest_revisions(pipelines: Iterable[PipelineNode]) -> Iterable[PipelineNod
     return newest.values()
 
 
-def _equal(group: list[tuple[PipelineNode, int]]) -> EqualStages:
-    pipeline, place = group[0]
-    stage = pipeline.stages[place]
+def _equal(group: list[tuple[PipelineNode, RegisteredStage]]) -> EqualStages:
+    pipeline, stage = group[0]
     copies = tuple(
-        StageCopy(
-            pipeline=each.name,
-            stage=each.stages[its].number,
-            emit=each.emit,
-            state_bytes=each.state_bytes.get(str(each.stages[its].number)),
-        )
+        StageCopy(each.name, its.number, each.emit, each.state_bytes.get(str(its.number)))
         for each, its in group
     )
     sizes = [each.state_bytes for each in copies]

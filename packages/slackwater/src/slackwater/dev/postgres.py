@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from pwd import struct_passwd
 from typing import ClassVar, Final
 
 import psycopg
 from psycopg import sql
 
 from slackwater.dev.processes import (
-    Account,
     InstalledProgram,
     Launch,
     Lifetime,
@@ -68,7 +68,7 @@ class PostgresServer(Server):
         self._fsync = fsync
         self._overrides = dict(overrides or {})
         self._program: InstalledProgram | None = None
-        self._account: Account | None = None
+        self._account: struct_passwd | None = None
         self._data: Path | None = None
 
     @property
@@ -220,7 +220,7 @@ class PostgresServer(Server):
         return True
 
 
-def find_postgres(account: Account | None, major: int | None = None) -> Iterator[InstalledProgram]:
+def find_postgres(account: struct_passwd | None, major: int | None = None) -> Iterator[InstalledProgram]:
     """Finds working installations, best first: PATH, the system's folders, the wheel.
 
     Lazy: each is run when it is asked for. ``initdb`` lies beside the program.
@@ -237,7 +237,7 @@ def find_postgres(account: Account | None, major: int | None = None) -> Iterator
             yield program
 
 
-def check_postgres(folder: Path, account: Account | None) -> InstalledProgram | None:
+def check_postgres(folder: Path, account: struct_passwd | None) -> InstalledProgram | None:
     """Runs ``postgres`` and ``initdb`` as that account; None when one does not or their versions differ."""
     server, initdb = (
         version_of(folder / name, "--version", POSTGRES_VERSION, account) for name in ("postgres", "initdb")
@@ -268,7 +268,7 @@ def _wheel_folders() -> list[Path]:
     return [Path(spec.origin).parent / install / "bin" for install in _WHEEL_INSTALLS]
 
 
-def _make_reachable(folder: Path, account: Account | None) -> Path:
+def _make_reachable(folder: Path, account: struct_passwd | None) -> Path:
     """Returns the folder, or a copy of its installation if the account cannot execute it where it is."""
     if account is None or not folder.is_dir():
         return folder
@@ -323,34 +323,34 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def _writable_folder(wanted: Path, account: Account | None) -> Path:
+def _writable_folder(wanted: Path, account: struct_passwd | None) -> Path:
     wanted.parent.mkdir(parents=True, exist_ok=True)
     if account is None:
         wanted.mkdir(mode=0o700, exist_ok=True)
         return wanted
     if not wanted.exists():
         wanted.mkdir(mode=0o700)
-        os.chown(wanted, account.uid, account.gid)
+        os.chown(wanted, account.pw_uid, account.pw_gid)
     if can_write(account, wanted):
         return wanted
     return _folder_elsewhere(wanted / _ELSEWHERE, account)
 
 
-def _folder_elsewhere(pointer: Path, account: Account) -> Path:
+def _folder_elsewhere(pointer: Path, account: struct_passwd) -> Path:
     """The folder that the pointer file names, or a new one in the system's temporary folder."""
     if pointer.is_file():
         known = Path(pointer.read_text())
-        if known.is_dir() and known.stat().st_uid == account.uid:
+        if known.is_dir() and known.stat().st_uid == account.pw_uid:
             return known
     created = Path(tempfile.mkdtemp(prefix="slackwater-postgres-"))
-    os.chown(created, account.uid, account.gid)
+    os.chown(created, account.pw_uid, account.pw_gid)
     if not can_write(account, created):
         created.rmdir()
-        what = f"a folder that the account {account.name} can write into"
+        what = f"a folder that the account {account.pw_name} can write into"
         remedy = "set TMPDIR to one or choose another folder for the stack"
         raise missing_prerequisite(what, f"neither {pointer.parent} nor {created} is one", remedy)
     logger.warning(
-        "%s cannot reach %s, so PostgreSQL's data goes to %s", account.name, pointer.parent, created
+        "%s cannot reach %s, so PostgreSQL's data goes to %s", account.pw_name, pointer.parent, created
     )
     pointer.write_text(str(created))
     return created

@@ -58,15 +58,6 @@ def with_tail(hint: str, log_tail: str) -> str:
     return f"{hint}; its last lines:\n{log_tail}" if log_tail else hint
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A user of this machine."""
-
-    name: str
-    uid: int
-    gid: int
-
-
 class Lifetime(Enum):
     """Time for which a server lives."""
 
@@ -85,7 +76,7 @@ class Launch:
     cwd: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of this process."""
-    account: Account | None = None
+    account: pwd.struct_passwd | None = None
     """Account to become; None: stay who we are."""
     death_signal: signal.Signals = signal.SIGKILL
     """Sent by the kernel when the parent dies (embedded only)."""
@@ -201,7 +192,7 @@ def launch(order: Launch, log_path: Path, lifetime: Lifetime) -> ManagedProcess:
     wanted = {
         "argv": order.argv,
         "cwd": str(order.cwd),
-        "account": None if order.account is None else [order.account.uid, order.account.gid],
+        "account": None if order.account is None else [order.account.pw_uid, order.account.pw_gid],
         "parent": os.getpid() if lifetime is Lifetime.EMBEDDED else None,
         "death_signal": int(order.death_signal),
     }
@@ -212,7 +203,7 @@ def launch(order: Launch, log_path: Path, lifetime: Lifetime) -> ManagedProcess:
     return ManagedProcess(pid=pid, created_at=datetime.fromtimestamp(created, UTC))
 
 
-def unprivileged_account() -> Account | None:
+def unprivileged_account() -> pwd.struct_passwd | None:
     """The account that servers refusing root run as; None when we are an ordinary user already.
 
     Raises:
@@ -226,13 +217,13 @@ def unprivileged_account() -> Account | None:
         except KeyError:
             continue
         if entry.pw_uid != 0:
-            return Account(name, entry.pw_uid, entry.pw_gid)
+            return entry
     what = "an account that is not root (postgres or nobody), because PostgreSQL refuses to run as root,"
     raise missing_prerequisite(what, "this machine has neither", "create one or run as an ordinary user")
 
 
 def run_as(
-    account: Account | None, argv: Sequence[str], *, cwd: Path = Path("/"), timeout_seconds: float
+    account: pwd.struct_passwd | None, argv: Sequence[str], *, cwd: Path = Path("/"), timeout_seconds: float
 ) -> subprocess.CompletedProcess[str]:
     """Run a short command as that account and return its output, standard error included.
 
@@ -242,7 +233,7 @@ def run_as(
     """
     who: dict[str, object] = {}
     if account is not None:
-        who = {"user": account.uid, "group": account.gid, "extra_groups": []}
+        who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
         list(argv),
         cwd=cwd,
@@ -286,7 +277,7 @@ def parse_version(output: str, pattern: re.Pattern[str]) -> Version | None:
 
 
 def version_of(
-    path: Path, flag: str, pattern: re.Pattern[str], account: Account | None = None
+    path: Path, flag: str, pattern: re.Pattern[str], account: pwd.struct_passwd | None = None
 ) -> Version | str:
     """Returns the version a program says it has, or what is wrong with the program."""
     try:
@@ -297,7 +288,7 @@ def version_of(
     return version or "does not say its version"
 
 
-def can_write(account: Account | None, folder: Path) -> bool:
+def can_write(account: pwd.struct_passwd | None, folder: Path) -> bool:
     """Returns whether that account may write into the folder (tried, not computed from modes)."""
     result = run_as(account, ["test", "-w", str(folder)], timeout_seconds=_CHECK_SECONDS)
     return result.returncode == 0

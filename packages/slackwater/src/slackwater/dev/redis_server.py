@@ -4,14 +4,10 @@ import importlib.util
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from slackwater.dev.processes import InstalledProgram, Launch, Version, missing_prerequisite, version_of
 from slackwater.dev.server import LOOPBACK, Server
-
-if TYPE_CHECKING:
-    import redis
-
 
 LEAST_REDIS = (6, 2)
 REDIS_VERSION = re.compile(r"\bv=(?P<text>(?P<major>\d+)\.(?P<minor>\d+)\S*)")
@@ -33,11 +29,6 @@ class RedisServer(Server):
     def address(self) -> str:
         """The URL."""
         return self.url
-
-    def _client(self) -> "redis.Redis":
-        import redis
-
-        return redis.Redis(host=LOOPBACK, port=self.port, socket_timeout=1.0)
 
     def _prepare(self) -> None:
         (self.folder / "redis").mkdir(parents=True, exist_ok=True)
@@ -66,13 +57,11 @@ class RedisServer(Server):
     def _is_ready(self) -> bool:
         import redis
 
-        client = self._client()
         try:
-            return bool(client.ping())
+            with redis.Redis(host=LOOPBACK, port=self.port, socket_timeout=1.0) as client:
+                return bool(client.ping())
         except (redis.exceptions.ConnectionError, redis.exceptions.BusyLoadingError):
             return False
-        finally:
-            client.close()
 
 
 def _find_redis() -> InstalledProgram:

@@ -107,7 +107,16 @@ def certify(
     count as lost. The exit code is 0 if the output is clean, 1 if it is not, and 2 for wrong usage.
     """
     specification, output = load_specification(spec), Output()
-    connections = _connections(settings, output_dsn)
+    registry = settings.registry
+    connections = Connections(
+        bootstrap=settings.kafka.bootstrap,
+        dsn=settings.postgres.url,
+        output_dsn=output_dsn,
+        kafka=kafka_options(settings),
+        registry=registry.url,
+        registry_user=registry.user,
+        registry_password=registry.password,
+    )
     try:
         records = None
         if follow:
@@ -125,19 +134,6 @@ def certify(
     _write(report_file, text)
     _write(json_file, certificate.to_json() + "\n")
     return 0 if certificate.is_clean else 1
-
-
-def _connections(settings: Settings, output_dsn: str | None) -> Connections:
-    url, registry = settings.postgres.url, settings.registry
-    return Connections(
-        bootstrap=settings.kafka.bootstrap,
-        dsn=url,
-        output_dsn=output_dsn,
-        kafka=kafka_options(settings),
-        registry=registry.url,
-        registry_user=registry.user,
-        registry_password=registry.password,
-    )
 
 
 def _write(file: Path | None, text: str) -> None:

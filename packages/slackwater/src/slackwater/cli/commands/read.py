@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from slackwater.cli.given_pipelines import (
     NamedPipeline,
@@ -331,8 +330,7 @@ def wait(
             late = error
         shown = {each.pipeline: each.newest() for each in outputs}
         rows = answer_rows(at, shown, is_visible=late is None)
-        text = answer_json(at, shown, is_visible=late is None).decode()
-        Output().report(text, aligned(rows), as_json=as_json)
+        Output().report(answer(at, shown, is_visible=late is None), aligned(rows), as_json=as_json)
         if late is not None:
             raise late
 
@@ -341,18 +339,13 @@ Shown = Mapping[str, VisibleCommit | None]
 """By pipeline the newest commit that is visible; None: nothing is."""
 
 
-def answer_json(at: CommitPosition, shown: Shown, *, is_visible: bool) -> bytes:
-    """Writes the answer as one object."""
-    return orjson.dumps(
-        {
-            "visible": is_visible,
-            "id": commit_id(at.timeline, at.lsn),
-            "pipelines": {
-                name: None if seen is None else commit_id(seen.position.timeline, seen.position.lsn)
-                for name, seen in shown.items()
-            },
-        }
-    )
+def answer(at: CommitPosition, shown: Shown, *, is_visible: bool) -> dict[str, object]:
+    """Returns the answer for tools."""
+    reached = {
+        name: None if seen is None else commit_id(seen.position.timeline, seen.position.lsn)
+        for name, seen in shown.items()
+    }
+    return {"visible": is_visible, "id": commit_id(at.timeline, at.lsn), "pipelines": reached}
 
 
 def answer_rows(at: CommitPosition, shown: Shown, *, is_visible: bool) -> list[tuple[str, ...]]:
