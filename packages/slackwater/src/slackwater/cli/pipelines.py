@@ -27,6 +27,7 @@ from slackwater.control import (
     make_topology,
     sidecar_absence,
 )
+from slackwater.control.topology import VisibleBatch
 from slackwater.cuts import (
     CutLog,
     FrontierStatus,
@@ -273,11 +274,9 @@ def pipeline_table(pipelines: Sequence[PipelineNode], now_ms: int) -> list[str]:
         return ["pipelines: none"]
     rows = [("pipeline", "state", "shows", "batch", "heard of", "")]
     for each in pipelines:
-        shown = each.batch.commit_lsn if each.batch else "-"
-        number = str(each.batch.batch_id) if each.batch else "-"
-        rows.append(
-            (each.name, each.state, shown, number, ago(each.heard_ms, now_ms), ", ".join(remarks_on(each)))
-        )
+        shown = (each.batch.commit_lsn, str(each.batch.batch_id)) if each.batch else ("-", "-")
+        heard, remarks = ago(each.heard_ms, now_ms), ", ".join(remarks_on(each))
+        rows.append((each.name, each.state, *shown, heard, remarks))
     return aligned(rows)
 
 
@@ -295,13 +294,10 @@ def topology_lines(topology: Topology) -> list[str]:
 
 
 def _source_lines(source: SourceNode, topology: Topology) -> Iterator[str]:
-    cut = source.cut
-    newest = (
-        "no cut is known"
-        if cut is None
-        else f"newest cut {cut.commit_lsn} on timeline {cut.timeline}, "
-        f"committed {ago(cut.commit_ts_ms, topology.made_ms)}"
-    )
+    newest, cut = "no cut is known", source.cut
+    if cut is not None:
+        at = ago(cut.commit_ts_ms, topology.made_ms)
+        newest = f"newest cut {cut.commit_lsn} on timeline {cut.timeline}, committed {at}"
     written = f", written by {', '.join(source.written_by)}" if source.written_by else ""
     yield f"source {source.name}{written}: {newest}"
     if source.tables:
@@ -316,15 +312,13 @@ def _pipeline_lines(pipeline: PipelineNode, topology: Topology) -> Iterator[str]
     yield f"  pipeline {pipeline.name}{owner}: {text}"
     rows = [
         ("    run", _run(pipeline, topology.made_ms)),
-        *(("    shows", text) for text in _shown(pipeline)),
+        *([] if pipeline.batch is None else [("    shows", _shown(pipeline, pipeline.batch))]),
         *(("    reads", table) for table in pipeline.tables),
     ]
     for stage in pipeline.stages:
-        taken = [*stage.tables, *(f"stage {number}" for number in stage.stages)]
-        by = ", ".join(stage.key) or "nothing"
-        rows.append(
-            (f"    stage {stage.number}", f"level {stage.level}, by {by}: {', '.join(taken)}; {stage.why}")
-        )
+        taken = ", ".join([*stage.tables, *(f"stage {number}" for number in stage.stages)])
+        what = f"level {stage.level}, by {', '.join(stage.key) or 'nothing'}: {taken}; {stage.why}"
+        rows.append((f"    stage {stage.number}", what))
     for view in pipeline.views:
         form = f" ({view.format})" if view.format else ""
         own = (pipeline.name, view.name)
@@ -343,17 +337,13 @@ def _run(pipeline: PipelineNode, now_ms: int) -> str:
     return f"{text}ended {ago(pipeline.ended_ms, now_ms)}"
 
 
-def _shown(pipeline: PipelineNode) -> Iterator[str]:
-    batch = pipeline.batch
-    if batch is None:
-        return
+def _shown(pipeline: PipelineNode, batch: VisibleBatch) -> str:
     text = f"{batch.commit_lsn}, batch {batch.batch_id}"
-    if batch.commit_ts_ms is not None and batch.visible_ms is not None:
-        text += (
-            f", visible {(batch.visible_ms - batch.commit_ts_ms) / 1000:.3f} s after its newest commit; this "
-            f"run: {pipeline.run_events:,} change events, {pipeline.run_documents:,} documents"
-        )
-    yield text
+    if batch.commit_ts_ms is None or batch.visible_ms is None:
+        return text
+    seconds = (batch.visible_ms - batch.commit_ts_ms) / 1000
+    work = f"{pipeline.run_events:,} change events, {pipeline.run_documents:,} documents"
+    return f"{text}, visible {seconds:.3f} s after its newest commit; this run: {work}"
 
 
 def remarks_on(pipeline: PipelineNode) -> Iterator[str]:

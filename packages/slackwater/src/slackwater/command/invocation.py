@@ -207,14 +207,10 @@ def servers(settings: Settings, purpose: str) -> Servers:
     Raises:
         CommandConfigError: brokers were not given, or an address cannot be used.
     """
-    return Servers(
-        kafka_settings(settings, purpose),
-        settings.redis.server(),
-        settings.registry if settings.registry.url else None,
-        settings.postgres.output(),
-        settings.delta if settings.delta.place else None,
-        settings.iceberg if settings.iceberg.place else None,
-    )
+    kafka, redis = kafka_settings(settings, purpose), settings.redis.server()
+    registry = settings.registry if settings.registry.url else None
+    lakes = (each if each.place else None for each in (settings.delta, settings.iceberg))
+    return Servers(kafka, redis, registry, settings.postgres.output(), *lakes)
 
 
 def sources_of(settings: Settings) -> tuple[str, ...]:

@@ -302,17 +302,11 @@ def _own_folder(folder: Path) -> Path:
 
 
 def _publication_statement(name: str, tables: tuple[str, ...], *, exists: bool) -> sql.Composed:
-    publication = sql.Identifier(name)
-    if not tables:
-        form = "CREATE PUBLICATION {} FOR ALL TABLES WITH (publish_via_partition_root = true)"
-        return sql.SQL(form).format(publication)
     listed = sql.SQL(", ").join(sql.Identifier(*table.split(".", 1)) for table in tables)
-    form = (
-        "ALTER PUBLICATION {} SET TABLE {}"
-        if exists
-        else "CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)"
-    )
-    return sql.SQL(form).format(publication, listed)
+    wanted = sql.SQL("TABLE {}").format(listed) if tables else sql.SQL("ALL TABLES")
+    create = "CREATE PUBLICATION {} FOR {} WITH (publish_via_partition_root = true)"
+    form = sql.SQL("ALTER PUBLICATION {} SET {}" if exists else create)
+    return form.format(sql.Identifier(name), wanted)
 
 
 def _empty(folder: Path) -> None:

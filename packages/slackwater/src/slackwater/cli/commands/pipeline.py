@@ -200,23 +200,15 @@ def find_remains(settings: Settings, runs: Sequence[KnownRun]) -> Remains:
     kinds = {view.kind for view in registration.views}
     checkpoint = _found_checkpoint(settings, runs)
     gone = f"the checkpoint {registration.checkpoint}, which is not found from here"
-    by_hand = [
-        *([] if checkpoint else [gone]),
-        *(
-            f"table {view.output} of the lake ({view.kind})"
-            for view in registration.views
-            if view.kind in ("delta", "iceberg")
-        ),
-        *(
-            f"the sidecar of source {source} and its topic {cut_log_topic(source)}"
-            for source in _output_sources(registration)
-        ),
-        *(
-            f"what the function of {view.name} has done: a new checkpoint gives it all documents again"
-            for view in registration.views
-            if view.kind == "function"
-        ),
-    ]
+    by_hand = [] if checkpoint else [gone]
+    sources = _output_sources(registration)
+    by_hand += [f"the sidecar of source {each} and its topic {cut_log_topic(each)}" for each in sources]
+    for view in registration.views:
+        if view.kind in ("delta", "iceberg"):
+            by_hand.append(f"table {view.output} of the lake ({view.kind})")
+        elif view.kind == "function":
+            done = f"what the function of {view.name} has done"
+            by_hand.append(f"{done}: a new checkpoint gives it all documents again")
     topics = list[str]()
     if "kafka" in kinds:
         known = known_topics(kafka_settings(settings, "where the output is"))
