@@ -117,14 +117,10 @@ def holder_of(
     """Returns the run that keeps another one from using its name; None if there is none.
 
     A run with another checkpoint holds the name while it runs; and for good if it has other outputs, or reads
-    another source, for it is then of another pipeline.
+    another source, for it is then of another pipeline. Runs with the same checkpoint never hold it.
 
-    Args:
-        registration: Of the run; runs with its checkpoint never keep it from anything.
-        entries: Of the topic.
-        now_ms: The time, milliseconds since the epoch.
-        before: Only runs count that registered below this offset. Of several that begin in one moment, all
-            of which register before they ask, exactly the first one finds nobody.
+    Only runs count that registered below the offset `before`. Of several that begin in one moment, all of
+    which register before they ask, exactly the first one finds nobody.
     """
     for other in known_runs(entries):
         by = other.registration
@@ -347,14 +343,10 @@ def make_topology(
     *,
     written_ms: Mapping[str, int] = NOT_KNOWN,
 ) -> Topology:
-    """Computes the picture.
+    """Computes the picture from the topic of pipelines, in any order, at a time in ms since the epoch.
 
-    Args:
-        entries: Of the topic of pipelines, in any order.
-        cuts: The newest cut of each source, as far as it is known.
-        now_ms: The time, milliseconds since the epoch.
-        sources: Sources to be shown although no pipeline may read them.
-        written_ms: When each of the cuts was written, milliseconds since the epoch, as far as it is known.
+    Of each source its newest cut is given, and when that was written, as far as they are known. The given
+    sources are shown although no pipeline may read them.
     """
     known = known_pipelines(entries, now_ms)
     registrations = [each.registration for each in known]

@@ -1,7 +1,7 @@
 """PostgreSQL, Kafka, Connect with Debezium and Redis on loopback, without containers."""
 
 from slackwater.dev.java import Collector, JarSet, PinnedJar, cache_folder, resolve_jars
-from slackwater.dev.kafka import ConnectMode, ConnectorState, ConnectWorker, KafkaBroker
+from slackwater.dev.kafka import ConnectMode, ConnectWorker, KafkaBroker
 from slackwater.dev.postgres import PostgresServer
 from slackwater.dev.processes import Lifetime
 from slackwater.dev.redis_server import RedisServer
@@ -12,7 +12,6 @@ __all__ = [
     "Collector",
     "ConnectMode",
     "ConnectWorker",
-    "ConnectorState",
     "DevStack",
     "DevStackSettings",
     "JarSet",

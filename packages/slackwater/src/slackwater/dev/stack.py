@@ -267,11 +267,9 @@ class DevStack:
     def start_connector(self, tables: Sequence[str] = ()) -> None:
         """Create the publication, configure the connector and start Connect; returns when its task runs.
 
-        The tables must exist. Rows committed before are delivered by the snapshot. Called again, with more
-        tables for example, it changes publication and connector.
-
-        Args:
-            tables: ``schema.table`` each; empty: all tables, also later ones.
+        The tables, ``schema.table`` each, must exist; empty: all tables, also later ones. Rows committed
+        before are delivered by the snapshot. Called again, with more tables for example, it changes
+        publication and connector.
 
         Raises:
             ConfigError: a table does not exist or its name is not ``schema.table``.

@@ -21,6 +21,7 @@ from slackwater.cdc.connector import (
     topic_properties,
     unknown_properties,
 )
+from slackwater.cli.commands.schema import NAMED_TABLES
 from slackwater.cli.main import settings_group
 from slackwater.command.boundary import options
 from slackwater.command.connect_rest import ConnectRest
@@ -238,12 +239,7 @@ _PORT = "5432"
 _planned = options(
     setting("source", "Both topic.prefix and name of the connector."),
     POSTGRES_URL,
-    click.option(
-        "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Captured table; repeatable."
-    ),
-    click.option(
-        "--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeatable."
-    ),
+    NAMED_TABLES,
     setting(
         "connect.database_user", "User of the connector.  [default: slackwater]", "--user", metavar="NAME"
     ),

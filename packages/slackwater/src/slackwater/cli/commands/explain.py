@@ -101,17 +101,17 @@ def sharing_lines(found: Sharing) -> Iterator[str]:
         )
 
 
+def _bytes(count: int | None) -> str:
+    return "not known" if count is None else f"{count:,} bytes"
+
+
 def _equal_lines(each: EqualStages) -> Iterator[str]:
     names = ", ".join(f"{copy.pipeline} (stage {copy.stage})" for copy in each.copies)
     yield f"source {each.source}: {names} {each.why}, by {', '.join(each.key) or 'nothing'}"
     if each.tables:
         yield f"  reads  {', '.join(each.tables)}"
-    sizes = [
-        f"{copy.pipeline} {'not known' if copy.state_bytes is None else f'{copy.state_bytes:,} bytes'}"
-        for copy in each.copies
-    ]
-    yield f"  keeps  {', '.join(sizes)}"
-    saved = "not known" if each.saved_bytes is None else f"{each.saved_bytes:,} bytes"
+    yield f"  keeps  {', '.join(f'{copy.pipeline} {_bytes(copy.state_bytes)}' for copy in each.copies)}"
+    saved = _bytes(each.saved_bytes)
     yield f"  one pipeline with all of their views would keep it once, and save {saved} of state"
     if len({copy.emit for copy in each.copies}) > 1:
         emits = ", ".join(f"{copy.pipeline} {copy.emit}" for copy in each.copies)

@@ -175,22 +175,16 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
 
 
 def _check_options(lsn: str | None, lease_id: str | None, *, latest: bool, level: ReadLevel) -> None:
-    given = [
-        name for name, is_given in (("--lsn", lsn), ("--latest", latest), ("--lease", lease_id)) if is_given
-    ]
+    given = [name for name, it in (("--lsn", lsn), ("--latest", latest), ("--lease", lease_id)) if it]
     if len(given) > 1:
-        raise CommandConfigError(
-            f"only one of {' and '.join(given)} can be given", "each of them determines the commit"
-        )
+        problem = f"only one of {' and '.join(given)} can be given"
+        raise CommandConfigError(problem, "each of them determines the commit")
     if level is ReadLevel.UNCOMMITTED and (lsn is not None or lease_id is not None):
-        raise CommandConfigError(
-            f"with {given[0]} all views are read as of that commit", f"omit --level {level}"
-        )
+        problem = f"with {given[0]} all views are read as of that commit"
+        raise CommandConfigError(problem, f"omit --level {level}")
     if level is ReadLevel.REPEATABLE and lsn is not None:
-        hint = "omit one of the two: earlier states cannot be leased"
-        raise CommandConfigError(
-            "--level repeatable takes a lease on the newest common commit, not on --lsn", hint
-        )
+        problem = "--level repeatable takes a lease on the newest common commit, not on --lsn"
+        raise CommandConfigError(problem, "omit one of the two: earlier states cannot be leased")
 
 
 def _switched(settings: Settings, pipeline: NamedPipeline) -> NamedPipeline:

@@ -11,6 +11,7 @@ from slackwater.cdc.captured import CapturedFinding, faults_of_table, key_faults
 from slackwater.cdc.catalogue import CatalogueReader, find_publication, read_tables, shared_topic_findings
 from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.cli.main import settings_group
+from slackwater.command.boundary import options
 from slackwater.command.invocation import POSTGRES_URL, Database, connected
 from slackwater.command.output import Output, aligned
 from slackwater.protocol import InputError, SourceTopics
@@ -37,6 +38,15 @@ _OUTPUT_FILE = click.option(
 )
 
 
+NAMED_TABLES = options(
+    click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="A table; repeatable."),
+    click.option(
+        "--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeatable."
+    ),
+)
+"""The options that say which tables of a database are meant."""
+
+
 @settings_group()
 def schema() -> None:
     """Generate the table declarations of a pipeline, or compare them with the database.
@@ -54,10 +64,7 @@ def schema() -> None:
 
 @schema.command()
 @POSTGRES_URL
-@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="A table; repeatable.")
-@click.option(
-    "--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeatable."
-)
+@NAMED_TABLES
 @click.option("--all", "is_all", is_flag=True, help="All tables of the database.")
 @_OUTPUT_FILE
 def pull(
@@ -210,12 +217,9 @@ def differences(
 ) -> list[SchemaDifference]:
     """Returns what differs by table, in the order of its columns.
 
-    Args:
-        plan: Of the pipeline, with nothing in common between its views.
-        declared: Its schema files.
-        database: Of the tables that the plan reads, those that are there.
-        apart: Those of them whose changes are published under the names of their partitions.
-        keyed: Those of them whose declared primary key identifies rows, whether or not it is one there.
+    The views of the plan have nothing in common. Of the tables that it reads, the database has those that are
+    there, the changes of some are published `apart`, under the names of their partitions, and the declared
+    primary key of those that are `keyed` identifies rows, whether or not it is one there.
     """
     from slackwater.pipeline.definition import table_names  # Spark's libraries take a second to import
 

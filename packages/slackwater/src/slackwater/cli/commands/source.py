@@ -216,9 +216,8 @@ def _refused(reason: str, hint: str) -> InputError:
 def _below(refusal: Refusal, to_lsn: int) -> InputError:
     """Returns the error for a skip that would let pass only a part of what was read with a fault."""
     needed, since = format_position(refusal.newest_lsn), refusal.since_lsn
-    which = (
-        f"commits after {format_position(since)}, up to {needed}," if since else f"all commits up to {needed}"
-    )
+    after = f"commits after {format_position(since)}, up to {needed},"
+    which = after if since else f"all commits up to {needed}"
     return _refused(
         f"{which} of source {refusal.source} were read while the connector had a fault ({refusal.reason}), "
         f"and {format_position(to_lsn)} is below {needed}",

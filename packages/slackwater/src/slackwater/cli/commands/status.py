@@ -215,10 +215,8 @@ def _connector(status: FrontierStatus, now_ms: int) -> Iterator[tuple[str, str]]
 def _frontier(cut: Cut, now_ms: int) -> Iterator[tuple[str, str]]:
     partitions = sum(len(offsets) for offsets in cut.end_offsets.values())
     yield "frontier", f"{format_position(cut.lsn)} ({cut.lsn})"
-    yield (
-        "newest commit",
-        f"{from_epoch_ms(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {ago(cut.commit_ts_ms, now_ms)}",
-    )
+    at = f"{from_epoch_ms(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC"
+    yield "newest commit", f"{at}, {ago(cut.commit_ts_ms, now_ms)}"
     yield "change events", f"{cut.event_count:,} in {len(cut.end_offsets)} topics, {partitions} partitions"
 
 
@@ -403,26 +401,19 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
     yield "source", facts.source
     yield "state", f"{status.state}" if status else "unknown"
     if cut is not None:
-        yield (
-            "frontier",
-            f"{format_position(cut.lsn)} on timeline {cut.timeline}, {cut.event_count:,} change events",
-        )
+        at = f"{format_position(cut.lsn)} on timeline {cut.timeline}"
+        yield "frontier", f"{at}, {cut.event_count:,} change events"
         yield "newest commit", ago(cut.commit_ts_ms, facts.now_ms)
     else:
         yield "frontier", "no cut yet"
     end = facts.newest_end
     if end is not None:
-        yield (
-            "newest END",
-            f"{format_position(end.commit_lsn)}, committed {ago(end.commit_ts_ms, facts.now_ms)}",
-        )
+        committed = ago(end.commit_ts_ms, facts.now_ms)
+        yield "newest END", f"{format_position(end.commit_lsn)}, committed {committed}"
     yield "topics", f"{len(facts.data_topics)} of tables with {len(facts.partitions)} partitions"
     if facts.without_topic:
-        yield (
-            "without topic",
-            f"{', '.join(facts.without_topic)}: empty until the connector writes a first row; if a table is "
-            "partitioned, its publication needs publish_via_partition_root",
-        )
+        why = "empty until the connector writes a first row; if a table is partitioned, its publication needs"
+        yield "without topic", f"{', '.join(facts.without_topic)}: {why} publish_via_partition_root"
     if status is not None and (status.connector is None or not status.connector.properties):
         unknown = unknown_properties(facts.source)
         yield "warning", f"{unknown.text}. {unknown.hint}"
