@@ -139,8 +139,9 @@ def lease_standings(records: Iterable[LeaseRecord], now_ms: int) -> list[LeaseSt
 def _standing(lease: Lease, holds: Mapping[tuple[str, str], Hold], now_ms: int) -> LeaseStanding:
     answers = {name: holds.get((lease.id, name)) for name in lease.pipelines}
     refusals = {name: hold.refusal for name, hold in answers.items() if hold is not None and hold.refusal}
-    end_ms = lease.expires_ms
-    waits_for = tuple(name for name, hold in answers.items() if hold is None or hold.until_ms < end_ms)
+    waits_for = tuple(
+        name for name, hold in answers.items() if hold is None or hold.until_ms < lease.expires_ms
+    )
     if is_over(lease, now_ms):
         state = LeaseState.OVER
     elif refusals:
