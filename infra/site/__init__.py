@@ -1,1 +1,1 @@
-"""The documentation as a site: reference pages and pictures made from code (`make docs`)."""
+"""The documentation as a site: reference pages made from code (`make docs`)."""

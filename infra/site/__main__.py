@@ -1,14 +1,14 @@
-"""``python -m infra.site``: writes the pages and pictures that are made from code."""
+"""``python -m infra.site``: writes the pages that are made from code."""
 
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from infra.site import observability, pictures, reference
+from infra.site import observability, reference
 
 
 def main() -> None:
-    """Writes the pages and pictures that differ."""
+    """Writes the pages that differ."""
     write_changed({**committed(), **reference_files()})
 
 
@@ -23,8 +23,7 @@ def write_changed(texts: Mapping[Path, str]) -> None:
 
 def committed() -> dict[Path, str]:
     """Returns the text of every committed file that is made from code."""
-    drawn = {pictures.FOLDER / name: text for name, text in pictures.pictures().items()}
-    return {observability.PAGE: observability.page_with_tables(), **drawn}
+    return {observability.PAGE: observability.page_with_tables()}
 
 
 def reference_files() -> dict[Path, str]:

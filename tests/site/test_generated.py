@@ -19,7 +19,7 @@ from slackwater.settings.loading import setting_fields
 ROOT = Path(__file__).parents[2]
 
 
-def test_pages_and_pictures_are_what_the_code_says() -> None:
+def test_pages_are_what_the_code_says() -> None:
     stale = [path for path, text in committed().items() if not path.exists() or path.read_text() != text]
     assert stale == [], "run make docs, and commit what it writes"
 
