@@ -137,8 +137,13 @@ def make_result(scenario: Scenario, parameters: Parameters, measured: Measured, 
         unit=scenario.unit,
         details=measured.details,
         clock=clock,
-        versions={name: version(name) for name in PACKAGES},
+        versions=package_versions(),
     )
+
+
+def package_versions() -> dict[str, str]:
+    """The versions of what numbers depend on."""
+    return {name: version(name) for name in PACKAGES}
 
 
 def scenario_results(scenario: Scenario, folder: Path = RESULTS) -> list[Result]:

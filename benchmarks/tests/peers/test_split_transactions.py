@@ -74,8 +74,8 @@ def test_a_fold_shows_torn_documents_when_rows_are_late_and_ends_right(
             patience.until_quiet(records=ORDERS, quiet_seconds=3.0, seconds=30)
         assert output.last_ms() is not None
         output.close()
-        verdict, events = judge(specification_of(fold, tmp_path), bed.bootstrap, silent)
-    assert events >= 500
-    assert verdict.torn > 0
-    assert 0 < verdict.contradictory <= verdict.torn
-    assert verdict.final_differences == 0
+        certificate = judge(specification_of(fold, tmp_path), bed.bootstrap, silent)
+    assert certificate.events >= 500
+    assert certificate.torn > 0
+    assert 0 < certificate.invariant_violations <= certificate.torn
+    assert certificate.final_differences == 0

@@ -10,8 +10,8 @@ import click
 
 from slackwater.protocol import SlackwaterError
 from slackwater_bench.peers.registry import PEERS, SLACKWATER, Installed, Peer, install, peers_named
-from slackwater_bench.peers.results import PeerRun, Setting, latest_runs, render, store, stored_runs
-from slackwater_bench.peers.runs import BacklogOptions, LiveOptions, run_backlog, run_live
+from slackwater_bench.peers.results import Details, Setting, latest_runs, render, store, stored_runs
+from slackwater_bench.peers.runs import BacklogOptions, LiveOptions, run_peer, setting_of
 from slackwater_bench.scenario import RunContext
 from slackwater_certify import CertifyError
 from slackwater_lab.errors import TestingError
@@ -47,23 +47,15 @@ def peers(
     steady writer). A peer that cannot be installed or that fails is reported as not run, with the reason.
     """
     if not table_only:
-        signal.signal(
-            signal.SIGTERM, lambda _number, _frame: sys.exit(143)
-        )  # so that nothing is left running
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that nothing stays
         try:
             chosen = peers_named(names)
         except TestingError as error:
             raise click.UsageError(str(error)) from error
         backlog = BacklogOptions(orders=sizes["orders"], events=sizes["events"])
         live = LiveOptions(events_per_second=sizes["rate"], seconds=sizes["seconds"])
-        runs = _run_all(
-            chosen,
-            [Setting(name) for name in settings or list(Setting)],
-            backlog,
-            live,
-            order_seed,
-            not no_keep,
-        )
+        wanted = [each for each in (backlog, live) if not settings or setting_of(each) in settings]
+        runs = _run_all(chosen, wanted, order_seed, is_kept=not no_keep)
         if no_keep:
             click.echo(render(chosen, latest_runs(runs)))
             return
@@ -72,32 +64,28 @@ def peers(
 
 def _run_all(
     chosen: Sequence[Peer],
-    settings: Sequence[Setting],
-    backlog: BacklogOptions,
-    live: LiveOptions,
+    wanted: Sequence[BacklogOptions | LiveOptions],
     order_seed: int,
+    *,
     is_kept: bool,
-) -> list[PeerRun]:
+) -> list[Details]:
     context = RunContext.here()
     runs = []
-    for setting in settings:
-        options = backlog if setting is Setting.BACKLOG else live
+    for options in wanted:
+        setting = setting_of(options)
         for peer in random.Random(f"{order_seed} {setting}").sample(chosen, len(chosen)):
             run = measure(peer, options, context)
             runs.append(run)
-            context.say(f"{peer.title}, {setting}: {run.not_run or run.to_json()}")
+            context.say(f"{peer.title}, {setting}: {run['not_run'] or run}")
             if is_kept:
-                store(run, peer.settings, asdict(options), context.clock)
+                store(run, asdict(options), context.clock)
     return runs
 
 
-def measure(peer: Peer, options: BacklogOptions | LiveOptions, context: RunContext) -> PeerRun:
+def measure(peer: Peer, options: BacklogOptions | LiveOptions, context: RunContext) -> Details:
     """One run; what keeps a peer from running becomes the reason why it was not."""
-    setting = Setting.BACKLOG if isinstance(options, BacklogOptions) else Setting.LIVE
     try:
         installed: Installed | None = None if peer.name == SLACKWATER else install(peer, context.say)
-        if isinstance(options, BacklogOptions):
-            return run_backlog(peer, installed, options, context)
-        return run_live(peer, installed, options, context)
+        return run_peer(peer, installed, options, context)
     except (TestingError, CertifyError, SlackwaterError) as error:
-        return PeerRun(peer=peer.name, setting=setting, not_run=str(error))
+        return {"peer": peer.name, "setting": str(setting_of(options)), "not_run": str(error)}

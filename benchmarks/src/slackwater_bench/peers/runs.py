@@ -5,7 +5,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from slackwater.cuts import KafkaRetry
 from slackwater.protocol import Clock, epoch_ms
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed
 from slackwater_bench.peers.registry import PROGRAMS, SLACKWATER, Installed, Peer
-from slackwater_bench.peers.results import CertificateSummary, PeerRun, Setting
+from slackwater_bench.peers.results import Details, Setting, run_details
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import MemoryWatch
 from slackwater_certify import (
+    Certificate,
     Connections,
     Mode,
     OutputRecords,
@@ -171,7 +173,12 @@ class WatchedTopic:
 
     def end(self) -> int:
         """Offsets of all partitions added up."""
-        return sum(high for _, high in self._watermarks())
+        return sum(
+            KafkaRetry(f"asking where {self.name}/{number} ends", TIMEOUT_SECONDS).call(
+                partial(self._end_of, number)
+            )
+            for number in range(PARTITIONS)
+        )
 
     def last_ms(self) -> int | None:
         """When the broker appended the last record; None while there are none. Reads all of them."""
@@ -182,25 +189,23 @@ class WatchedTopic:
         """Leaves the broker."""
         self._consumer.close()
 
-    def _watermarks(self) -> list[tuple[int, int]]:
-        return [
-            KafkaRetry(f"asking where {self.name}/{number} ends", TIMEOUT_SECONDS).call(
-                partial(self._watermarks_of, number)
-            )
-            for number in range(PARTITIONS)
-        ]
-
-    def _watermarks_of(self, partition: int, seconds: float) -> tuple[int, int]:
+    def _end_of(self, partition: int, seconds: float) -> int:
         found = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), timeout=seconds)
         if found is None:
             raise TimeoutError
-        return found
+        return found[1]
 
 
 SEED = 7
-BACKLOG_START_SECONDS = 120.0
-BACKLOG_QUIET_SECONDS = 5.0
-BACKLOG_DEADLINE_SECONDS = 240.0
+FIRST_ORDERS = 20
+"""Live: there before the peer starts, so that it is seen to work."""
+ORDERS = 5_000
+START_SECONDS = 150.0
+SETTLE_SECONDS = 3.0
+QUIET_SECONDS = 8.0
+DEADLINE_SECONDS = 240.0
+WARM_UP_SECONDS = 10.0
+"""Live: at the full rate, before delays count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,61 +217,6 @@ class BacklogOptions:
     """After the orders and their lines."""
 
 
-def run_backlog(
-    peer: Peer, installed: Installed | None, options: BacklogOptions, context: RunContext
-) -> PeerRun:
-    """One run on servers of its own; every run with the same options has the same events in the topics.
-
-    Raises:
-        RunFailedError: the peer ends, or does not come to rest in time.
-    """
-    clock = context.clock
-    with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
-        workload = _peers_workload(SEED, options.orders)
-        TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS).fill(options.events)
-        output = WatchedTopic(bed.bootstrap, peer.output)
-        context.say(f"{peer.title}: backlog")
-        begun = clock.now().timestamp()
-        with (
-            started(peer, installed, bed, output.name) as running,
-            MemoryWatch(dict(running.roles)) as memory,
-        ):
-            patience = Patience(peer, running, output.end, clock, threading.Event().wait)
-            reading = patience.until_reading(BACKLOG_START_SECONDS)
-            patience.until_quiet(
-                records=options.orders // 2,
-                quiet_seconds=BACKLOG_QUIET_SECONDS,
-                seconds=BACKLOG_DEADLINE_SECONDS,
-            )
-        last_ms = output.last_ms()
-        output.close()
-        if last_ms is None:
-            raise RunFailedError(peer.name, "wrote no document")
-        specification = specification_of(peer, bed.folder / "judge")
-        verdict, events = judge(specification, bed.bootstrap, context.say)
-        return PeerRun(
-            peer=peer.name,
-            setting=Setting.BACKLOG,
-            events=events,
-            startup_seconds=round(reading - begun, 2),
-            seconds=round(last_ms / 1000 - reading, 2),
-            memory_mib=total_mib(memory.peaks),
-            # the generator's commit times are not those of this clock
-            verdict=replace(verdict, delay_p50_ms=None, delay_p99_ms=None),
-        )
-
-
-FIRST_ORDERS = 20
-"""There before the peer starts, so that it is seen to work."""
-ORDERS = 5_000
-LIVE_START_SECONDS = 150.0
-SETTLE_SECONDS = 3.0
-LIVE_QUIET_SECONDS = 8.0
-LIVE_DEADLINE_SECONDS = 90.0
-WARM_UP_SECONDS = 10.0
-"""At the full rate, before delays count."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
     """Load of a run."""
@@ -275,57 +225,90 @@ class LiveOptions:
     seconds: int = 45
 
 
-def run_live(peer: Peer, installed: Installed | None, options: LiveOptions, context: RunContext) -> PeerRun:
-    """One run on servers of its own. Each transaction changes an order and its three lines.
+Drive = Callable[[Specification, Patience, Running], tuple[datetime, OutputRecords] | None]
+"""Waits until a peer is done; a live one says since when events were written, and what was read meanwhile."""
 
-    An open loop: the writer does not wait for the peer. Documents are read by a ``read_committed`` consumer
-    while they are written; delays count from the moment at which the transaction was meant to be written.
+
+def run_peer(
+    peer: Peer, installed: Installed | None, options: BacklogOptions | LiveOptions, context: RunContext
+) -> Details:
+    """One run on servers of its own; every backlog of the same size has the same events in the topics.
 
     Raises:
         RunFailedError: the peer ends, or does not come to rest in time.
     """
-    clock = context.clock
+    clock, setting = context.clock, setting_of(options)
     with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
-        orders = SteadyOrders(ORDERS)
-        appender = TransactionAppender(bed.bootstrap, SOURCE, PARTITIONS)
-        appender.append_all((orders.changes_of(number) for number in range(FIRST_ORDERS)), clock)
+        if isinstance(options, LiveOptions):
+            drive = _live(bed, options, context)
+        else:
+            drive = _backlog(bed, options)
         output = WatchedTopic(bed.bootstrap, peer.output)
         specification = specification_of(peer, bed.folder / "judge")
-        context.say(f"{peer.title}: live")
+        context.say(f"{peer.title}: {setting}")
         begun = clock.now().timestamp()
         with (
             started(peer, installed, bed, output.name) as running,
             MemoryWatch(dict(running.roles)) as memory,
         ):
             patience = Patience(peer, running, output.end, clock, threading.Event().wait)
-            reading = patience.until_reading(LIVE_START_SECONDS)
-            patience.until_quiet(
-                records=FIRST_ORDERS, quiet_seconds=SETTLE_SECONDS, seconds=LIVE_START_SECONDS
-            )
-            written_ms = epoch_ms(clock.now())
-            with _watched(specification, bed.bootstrap) as watched:
-                _write(appender, orders, options, context, running)
-                patience.until_quiet(
-                    records=0, quiet_seconds=LIVE_QUIET_SECONDS, seconds=LIVE_DEADLINE_SECONDS
-                )
+            reading = patience.until_reading(START_SECONDS)
+            watched = drive(specification, patience, running)
         last_ms = output.last_ms()
         output.close()
-        verdict, events = judge(
-            specification,
-            bed.bootstrap,
-            context.say,
-            records=watched[0],
-            delays_since_ms=written_ms + int(WARM_UP_SECONDS * 1000),
+        if last_ms is None:
+            raise RunFailedError(peer.name, "wrote no document")
+        certificate = judge(specification, bed.bootstrap, context.say, watched)
+    seconds = round(last_ms / 1000 - (watched[0].timestamp() if watched else reading), 2)
+    return run_details(
+        peer,
+        setting,
+        certificate,
+        has_delay=watched is not None,  # the generator's commit times are not those of this clock
+        startup_seconds=round(reading - begun, 2),
+        seconds=seconds,
+        memory_mib=total_mib(memory.peaks),
+    )
+
+
+def setting_of(options: BacklogOptions | LiveOptions) -> Setting:
+    """The setting that options are for."""
+    return Setting.LIVE if isinstance(options, LiveOptions) else Setting.BACKLOG
+
+
+def _backlog(bed: Bed, options: BacklogOptions) -> Drive:
+    workload = _peers_workload(SEED, options.orders)
+    TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS).fill(options.events)
+
+    def drive(specification: Specification, patience: Patience, running: Running) -> None:
+        patience.until_quiet(
+            records=options.orders // 2, quiet_seconds=QUIET_SECONDS, seconds=DEADLINE_SECONDS
         )
-        return PeerRun(
-            peer=peer.name,
-            setting=Setting.LIVE,
-            events=events,
-            startup_seconds=round(reading - begun, 2),
-            seconds=round((last_ms - written_ms) / 1000, 2) if last_ms else 0.0,
-            memory_mib=total_mib(memory.peaks),
-            verdict=verdict,
-        )
+
+    return drive
+
+
+def _live(bed: Bed, options: LiveOptions, context: RunContext) -> Drive:
+    """An open loop: the writer does not wait for the peer. Each transaction changes an order and its lines.
+
+    Documents are read by a ``read_committed`` consumer while they are written; delays count from the moment
+    at which the transaction was meant to be written.
+    """
+    orders, clock = SteadyOrders(ORDERS), context.clock
+    appender = TransactionAppender(bed.bootstrap, SOURCE, PARTITIONS)
+    appender.append_all((orders.changes_of(number) for number in range(FIRST_ORDERS)), clock)
+
+    def drive(
+        specification: Specification, patience: Patience, running: Running
+    ) -> tuple[datetime, OutputRecords]:
+        patience.until_quiet(records=FIRST_ORDERS, quiet_seconds=SETTLE_SECONDS, seconds=START_SECONDS)
+        since = clock.now()
+        with _watched(specification, bed.bootstrap) as watched:
+            _write(appender, orders, options, context, running)
+            patience.until_quiet(records=0, quiet_seconds=QUIET_SECONDS, seconds=DEADLINE_SECONDS)
+        return since, watched[0]
+
+    return drive
 
 
 def _write(
@@ -393,20 +376,18 @@ def judge(
     specification: Specification,
     bootstrap: str,
     say: Callable[[str], None],
-    *,
-    records: OutputRecords | None = None,
-    delays_since_ms: int | None = None,
-) -> tuple[CertificateSummary, int]:
-    """The verdict, and the number of change events that the source's topics hold."""
-    certificate = certify(
+    watched: tuple[datetime, OutputRecords] | None = None,
+) -> Certificate:
+    """The certificate of what a peer wrote; of a live run its delays, too."""
+    since, records = watched or (None, None)
+    return certify(
         specification,
         Connections(bootstrap=bootstrap),
         mode=Mode.BOTH,
         records=records,
-        delays_since_ms=delays_since_ms,
+        delays_since_ms=epoch_ms(since) + int(WARM_UP_SECONDS * 1000) if since else None,
         on_progress=say,
     )
-    return CertificateSummary.from_certificate(certificate), certificate.events
 
 
 def _peers_workload(seed: int, orders: int) -> Workload:
