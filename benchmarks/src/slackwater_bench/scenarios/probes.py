@@ -3,6 +3,7 @@
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from slackwater.dev import PostgresServer
 from slackwater.protocol import Clock
@@ -60,63 +61,52 @@ def run_sidecar_profile(parameters: Parameters, context: RunContext) -> Measured
     return Measured(sum(ns for name, ns in stages.items() if name not in EXTRA), {**found})
 
 
+def _sink(
+    context: RunContext, address: object, documents: int, transactions: int, outputs: int, *rows: int
+) -> dict[str, Any]:
+    """What the probe of sinks finds, with documents per second and per second of processor time."""
+    context.say(f"{transactions:,} transactions of {documents:,} documents in {outputs} outputs")
+    probe = "packages/slackwater/probes/pipeline/sink_speed.py"
+    found = run_probe(context.environment, probe, address, documents, transactions, outputs, *rows)
+    total = documents * transactions
+    return {
+        "rate": round(total / found["seconds"], 1),
+        "per_cpu_second": round(total / found["cpu_seconds"]),
+        "transaction_ms": round(1000 * found["seconds"] / transactions, 1),
+        **{name: summary(found[name]) for name in ("write_ms", "commit_ms")},
+    }
+
+
 def run_sink(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     documents, transactions = int(parameters["documents"]), int(parameters["transactions"])
-    outputs = int(parameters["outputs"])
     with Bed(context) as bed:
-        context.say(f"{transactions:,} transactions of {documents:,} documents in {outputs} outputs")
-        probe = "packages/slackwater/probes/pipeline/sink_speed.py"
-        found = run_probe(context.environment, probe, bed.bootstrap, documents, transactions, outputs)
-    total = documents * transactions
-    return Measured(
-        round(total / found["seconds"], 1),
-        {
-            "documents_per_cpu_second": round(total / found["cpu_seconds"]),
-            "transaction_ms": round(1000 * found["seconds"] / transactions, 1),
-            "commit_ms": summary(found["commit_ms"]),
-        },
-    )
+        found = _sink(context, bed.bootstrap, documents, transactions, int(parameters["outputs"]))
+    times = {name: found[name] for name in ("transaction_ms", "commit_ms")}
+    return Measured(found["rate"], {"documents_per_cpu_second": found["per_cpu_second"], **times})
 
 
 def run_lake(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     rows, changed, batches = (int(parameters[name]) for name in ("rows", "changed", "batches"))
-    context.say(f"{batches:,} batches of {changed:,} changed rows of {rows:,}")
-    probe = "packages/slackwater/probes/pipeline/lake_speed.py"
-    found = run_probe(context.environment, probe, parameters["format"], rows, changed, batches)
-    total = changed * batches
-    return Measured(
-        round(total / found["seconds"], 1),
-        {
-            "rows_per_cpu_second": round(total / found["cpu_seconds"]),
-            "batch_ms": summary(found["batch_ms"]),
-        },
-    )
+    found = _sink(context, parameters["format"], changed, batches, 1, rows)
+    details = {"rows_per_cpu_second": found["per_cpu_second"], "batch_ms": found["write_ms"]}
+    return Measured(found["rate"], details)
 
 
 def run_postgres_output(parameters: Parameters, context: RunContext) -> Measured:
     """One run, on a server that waits for its disk."""
-    documents, transactions = int(parameters["documents"]), int(parameters["transactions"])
+    documents, transactions, rows = (int(parameters[n]) for n in ("documents", "transactions", "rows"))
     with TemporaryDirectory(prefix="slackwater-bench-", ignore_cleanup_errors=True) as folder:
         server = PostgresServer(Path(folder), fsync=True)
         server.start()
         try:
-            context.say(f"{transactions:,} transactions that change {documents:,} rows")
-            probe, keys = "packages/slackwater/probes/pipeline/sink_speed.py", int(parameters["rows"])
-            found = run_probe(context.environment, probe, server.dsn(), documents, transactions, 1, keys)
+            found = _sink(context, server.dsn(), documents, transactions, 1, rows)
         finally:
             server.stop()
             server.delete_data()
-    total = documents * transactions
-    return Measured(
-        round(total / found["seconds"], 1),
-        {
-            "rows_per_cpu_second": round(total / found["cpu_seconds"]),
-            "write_ms": summary(found["write_ms"]),
-            "commit_ms": summary(found["commit_ms"]),
-        },
-    )
+    times = {name: found[name] for name in ("write_ms", "commit_ms")}
+    return Measured(found["rate"], {"rows_per_cpu_second": found["per_cpu_second"], **times})
 
 
 CONSUMED_ORDERS = 5_000
