@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +11,7 @@ CEILINGS = ROOT / "infra/budget/budget.toml"
 LAYOUT = ROOT / "docs/design/0001-layout.md"
 _BEGIN, _END = "<!-- budget: begin -->\n", "<!-- budget: end -->\n"
 _CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
+_FOLDERS = ("packages", "sidecar", "benchmarks", "pipelines", "infra", "docs")
 _GENERATED = re.compile(r"docs/(reference/(?!README)|performance\.md)")
 """Pages that are made from code and results."""
 
@@ -21,17 +22,29 @@ Size = Mapping[str, int]
 @cache
 def rooms() -> Mapping[str, Size]:
     """Returns the size of every room: a member, or a package of the product's one wheel."""
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, list[Path]] = {}
     for member in (*ROOT.glob("packages/*"), ROOT / "sidecar", ROOT / "benchmarks"):
         for path in (member / "src").rglob("*.py"):
-            room = found.setdefault(_room(path), dict.fromkeys(("lines", "modules", "classes", "errors"), 0))
-            text = path.read_text()
-            names = _CLASS.findall(text)
-            room["lines"] += text.count("\n")
-            room["modules"] += 1
-            room["classes"] += sum(not name.startswith("_") for name in names)
-            room["errors"] += sum(name.endswith("Error") for name in names)
-    return dict(sorted(found.items()))
+            found.setdefault(_room(path), []).append(path)
+    return {name: _size(found[name]) for name in sorted(found)}
+
+
+@cache
+def repository() -> Size:
+    """Returns the size of all Python outside of tests: the rooms, probes, tools and examples, too."""
+    paths = (path for folder in _FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return _size([path for path in paths if "tests" not in path.relative_to(ROOT).parts])
+
+
+def _size(paths: Sequence[Path]) -> Size:
+    texts = [path.read_text() for path in paths]
+    names = [name for text in texts for name in _CLASS.findall(text)]
+    return {
+        "lines": sum(text.count("\n") for text in texts),
+        "modules": len(texts),
+        "classes": sum(not name.startswith("_") for name in names),
+        "errors": sum(name.endswith("Error") for name in names),
+    }
 
 
 def documentation() -> Size:
@@ -49,14 +62,14 @@ def documentation() -> Size:
 
 
 def ceilings() -> Mapping[str, Size]:
-    """Returns what each room, and ``documentation``, may be at most."""
+    """Returns what each room, ``repository`` and ``documentation`` may be at most."""
     return tomllib.loads(CEILINGS.read_text())
 
 
 def excess() -> list[str]:
     """Returns a line for everything that is above its ceiling, or has none."""
     limits = ceilings()
-    sizes = [*rooms().items(), ("documentation", documentation())]
+    sizes = [*rooms().items(), ("repository", repository()), ("documentation", documentation())]
     return [
         f"{name}: {size[what]:,} {what}, at most {limit} are allowed"
         for name, size in sizes
@@ -86,6 +99,7 @@ def _rows() -> Iterator[str]:
         if name not in ("slackwater_lab", "slackwater_bench"):
             total = {what: total[what] + size[what] for what in total}
     yield _row("**the product** (all but `slackwater_bench` and `slackwater_lab`)", total)
+    yield _row("**the repository** (all Python outside of tests)", repository())
 
 
 def _row(name: str, size: Size) -> str:
