@@ -10,21 +10,17 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Protocol
 
-from confluent_kafka import Producer
-
 from slackwater.protocol import Clock, epoch_ms
 from slackwater.protocol.keys import data_topic, transaction_topic
 from slackwater_lab.database.writers import Pace
-from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.debezium_records import (
     ConnectorIdentity,
-    Headers,
     begin_record,
     end_record,
     row_renderer,
     stamp,
 )
-from slackwater_lab.generator.fill import announce_empty_tables
+from slackwater_lab.generator.fill import TopicOutput, announce_empty_tables
 from slackwater_lab.topics import make_topics
 from slackwater_lab.watching import Background
 
@@ -36,7 +32,6 @@ STRIDE = 1_000_003
 FIRST_LSN = 22_270_008
 FIRST_XID = 1_000
 NAP_SECONDS = 0.001
-FLUSH_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +132,10 @@ class TransactionAppender:
         self._render = {name: row_renderer(self._connector, *name.split(".")) for name in self._topics}
         self._transaction_topic = transaction_topic(source)
         self._lsn, self._xid = FIRST_LSN, FIRST_XID
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "compression.type": "lz4",
-                "linger.ms": 2,
-                "queue.buffering.max.messages": 500_000,
-                "log_level": 2,  # a broker that is stopped under it is no news
-            }
-        )
-        self._create_topics(bootstrap, partitions, append_time=append_time)
+        self._output = TopicOutput(bootstrap, linger_ms=2)
+        make_topics(bootstrap, [*self._topics.values()], partitions)
+        config = {"message_timestamp_type": "LogAppendTime"} if append_time else {}
+        make_topics(bootstrap, [self._transaction_topic], 1, **config)
         announce_empty_tables(bootstrap, source, self._topics)
 
     def append(self, changes: Sequence[RowChange], ts_ms: int) -> int:
@@ -156,7 +143,8 @@ class TransactionAppender:
         self._xid += 1
         xid, counts = self._xid, dict.fromkeys(self._topics, 0)
         at = stamp(self._connector, xid, 1_000 * ts_ms, self._lsn, 1_000_000 * ts_ms)
-        self._produce(self._transaction_topic, *begin_record(xid, self._lsn + 8, ts_ms))
+        key, value = begin_record(xid, self._lsn + 8, ts_ms)
+        self._output.put(self._transaction_topic, value, key, [])
         for total, change in enumerate(changes, 1):
             self._lsn += 128
             table = change.table
@@ -164,46 +152,28 @@ class TransactionAppender:
             value = self._render[table](
                 change.op, change.before, change.after, at, self._lsn, total, counts[table]
             )
-            self._produce(self._topics[table], f'{{"id":{change.id}}}', value, self._headers)
+            self._output.put(self._topics[table], value, f'{{"id":{change.id}}}', self._headers)
         self._lsn += 128
         seen = [(table, count) for table, count in counts.items() if count]
-        self._produce(self._transaction_topic, *end_record(xid, self._lsn, ts_ms, seen))
+        key, value = end_record(xid, self._lsn, ts_ms, seen)
+        self._output.put(self._transaction_topic, value, key, [])
         return self._lsn
 
     def append_all(self, transactions: Iterable[Sequence[RowChange]], clock: Clock) -> int:
         """Appends them as fast as it goes and waits for the acknowledgements; returns the last commit LSN."""
         for changes in transactions:
             self.append(changes, epoch_ms(clock.now()))
-            self._producer.poll(0)
+            self.serve()
         self.flush()
         return self._lsn
 
     def serve(self) -> None:
         """Lets the producer tell of deliveries."""
-        self._producer.poll(0)
+        self._output.serve()
 
     def flush(self) -> None:
-        """Waits for the acknowledgements.
-
-        Raises:
-            RunFailedError: they do not come.
-        """
-        if self._producer.flush(FLUSH_SECONDS):
-            raise RunFailedError("the generator", f"Kafka did not acknowledge within {FLUSH_SECONDS:g} s")
-
-    def _produce(self, topic: str, key: str, value: str, headers: Headers | None = None) -> None:
-        while True:
-            try:
-                self._producer.produce(topic, value, key, headers=headers or [])
-            except BufferError:
-                self._producer.poll(1)
-            else:
-                return
-
-    def _create_topics(self, bootstrap: str, partitions: int, *, append_time: bool) -> None:
-        make_topics(bootstrap, [*self._topics.values()], partitions)
-        config = {"message_timestamp_type": "LogAppendTime"} if append_time else {}
-        make_topics(bootstrap, [self._transaction_topic], 1, **config)
+        """Waits for the acknowledgements; raises as :meth:`TopicOutput.flush`."""
+        self._output.flush()
 
 
 class Appender(Protocol):

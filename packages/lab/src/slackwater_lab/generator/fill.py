@@ -1,7 +1,7 @@
 """Fills topics with what a connector would have written for a workload."""
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from slackwater_lab.debezium.records import snapshot_notifications
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.generator.debezium_records import ConnectorIdentity, Headers
 from slackwater_lab.generator.share import TRANSACTIONS, Share
+from slackwater_lab.topics import make_topics
 from slackwater_lab.workloads.workload import Workload
 
 _FLUSH_SECONDS = 120.0
@@ -39,9 +40,9 @@ class TopicFiller:
     """
 
     def __init__(self, bootstrap: str, workload: Workload, *, prefix: str, partitions: int) -> None:
-        names = [*workload.tables, TRANSACTIONS]
-        _create_topics(bootstrap, [f"{prefix}.{name}" for name in names], partitions)
         announce_empty_tables(bootstrap, prefix, workload.tables)
+        make_topics(bootstrap, [f"{prefix}.{name}" for name in workload.tables], partitions)
+        make_topics(bootstrap, [f"{prefix}.{TRANSACTIONS}"], 1)
         self._output = TopicOutput(bootstrap)
         self._share = Share(workload, ConnectorIdentity(prefix), self._output.put)
 
@@ -75,7 +76,7 @@ def _without_garbage_collection() -> Iterator[None]:
 class TopicOutput:
     """Produces records; used by one thread."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, linger_ms: int = 50) -> None:
         self._bootstrap = bootstrap
         self._error: KafkaError | None = None
         self._producer = Producer(
@@ -84,7 +85,7 @@ class TopicOutput:
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
-                "linger.ms": 50,
+                "linger.ms": linger_ms,
                 "batch.size": 1_000_000,
                 "queue.buffering.max.messages": 500_000,
                 "error_cb": self._note,
@@ -101,6 +102,10 @@ class TopicOutput:
         except BufferError:
             self._producer.poll(0.2)
             self.put(topic, value, key, headers)
+
+    def serve(self) -> None:
+        """Lets the producer tell of deliveries."""
+        self._producer.poll(0)
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
         """Waits until the broker has all records.
@@ -124,20 +129,12 @@ class TopicOutput:
         self._error = error or self._error
 
 
-def _create_topics(bootstrap: str, topics: Sequence[str], partitions: int) -> None:
-    """Creates data topics with this many partitions; topics of transactions are created with one.
+def announce_empty_tables(bootstrap: str, prefix: str, tables: Iterable[str]) -> None:
+    """Writes the notifications of a first snapshot that has found no row.
 
     Raises:
-        confluent_kafka.KafkaException: one exists, or the broker does not answer.
+        confluent_kafka.KafkaException: their topic exists, or the broker does not answer.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [NewTopic(name, 1 if name.endswith(".transaction") else partitions, 1) for name in topics]
-    for created in admin.create_topics(wanted).values():
-        created.result(30)
-
-
-def announce_empty_tables(bootstrap: str, prefix: str, tables: Iterable[str]) -> None:
-    """Writes the notifications of a first snapshot that has found no row; raises as above."""
     topic = notification_topic(prefix)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
