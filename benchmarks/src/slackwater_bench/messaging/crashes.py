@@ -12,9 +12,9 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Final
 
-from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_bench.messaging.servers import Servers, running_servers
 from slackwater_bench.scenario import Parameters, RunContext
+from slackwater_lab import probes
 from slackwater_lab.messaging.receiving import world as receiving
 from slackwater_lab.messaging.receiving.member import Twin, Way
 from slackwater_lab.messaging.receiving.world import ReceiveVerdict, receive_through_deaths
@@ -138,7 +138,7 @@ def around_first_commit(steps: Sequence[str]) -> tuple[str, str]:
 def _crash_sending(name: str, kills: int, context: RunContext) -> Iterator[tuple[str, Cell]]:
     way = WAYS[name]
     with running_servers(context, capture=way.needs_capture, broker=sending.SOON) as servers:
-        at = sending.Servers(*_killable(servers))
+        at = _killable(servers)
 
         def die(step: str) -> Cell:
             order = new_order(name, servers.database, servers.bootstrap)
@@ -168,7 +168,7 @@ def _crash_sending(name: str, kills: int, context: RunContext) -> Iterator[tuple
 def _crash_receiving(name: str, kills: int, context: RunContext) -> Iterator[tuple[str, Cell]]:
     way = RECEIVED[name]
     with running_servers(context, broker=receiving.SOON) as servers:
-        at = receiving.Servers(*_killable(servers))
+        at = _killable(servers)
 
         def suffer(point: receiving.ReceivePoint) -> Cell:
             return _received(receiving.suffer_and_finish(point, at))
@@ -196,8 +196,8 @@ def _at_once(trials: Sequence[_Trial]) -> Iterator[tuple[str, Cell]]:
             yield place, found.result()
 
 
-def _killable(servers: Servers) -> tuple[PostgresServer, KafkaBroker]:
-    return servers.stack.postgres, servers.stack.kafka
+def _killable(servers: Servers) -> probes.Servers:
+    return probes.Servers(servers.stack.postgres, servers.stack.kafka)
 
 
 def _sent(verdict: SendVerdict, early: int = 0) -> Cell:

@@ -3,7 +3,9 @@
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.outputs.contract import SinkStep
 
 _dead: list[BaseException] = []
@@ -87,3 +89,11 @@ class SignalAt(At):
         self, step: str | None = None, times: int = 1, number: signal.Signals = signal.SIGKILL
     ) -> None:
         super().__init__(step, lambda: os.kill(os.getpid(), number), times)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What can be killed at a step."""
+
+    postgres: PostgresServer
+    kafka: KafkaBroker

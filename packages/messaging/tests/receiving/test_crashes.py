@@ -8,11 +8,11 @@ from slackwater_lab.messaging.receiving.world import (
     ITEMS,
     RIGHT,
     ReceivePoint,
-    Servers,
     World,
     steps_of,
     suffer_and_finish,
 )
+from slackwater_lab.probes import Servers
 from slackwater_messaging.receiving import ReceiverStep
 
 pytestmark = pytest.mark.integration

@@ -7,7 +7,8 @@ import pytest
 
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_lab.messaging.receiving.member import Twin, Way
-from slackwater_lab.messaging.receiving.world import RIGHT, SOON, Servers, receive_through_deaths
+from slackwater_lab.messaging.receiving.world import RIGHT, SOON, receive_through_deaths
+from slackwater_lab.probes import Servers
 
 pytestmark = pytest.mark.integration
 KILLS = 40

@@ -21,12 +21,12 @@ from slackwater_lab.messaging.receiving.world import (
     SOON,
     Fault,
     ReceivePoint,
-    Servers,
     World,
     receive_here,
     stop,
     suffer_and_finish,
 )
+from slackwater_lab.probes import Servers
 from slackwater_messaging.receiving import (
     ProcessorStep,
     ReceivedMessage,

@@ -9,11 +9,11 @@ from slackwater_lab.messaging.sending.crash import (
     SOON,
     Fault,
     FaultPoint,
-    Servers,
     fault_points,
     suffer_and_go_on,
 )
 from slackwater_lab.messaging.sending.ways import WAYS
+from slackwater_lab.probes import Servers
 
 pytestmark = pytest.mark.integration
 SHORT = {

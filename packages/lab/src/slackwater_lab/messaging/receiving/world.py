@@ -21,7 +21,7 @@ import psutil
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from slackwater.dev import KafkaBroker, PostgresServer, Server
+from slackwater.dev import Server
 from slackwater.protocol import SystemClock
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.receiving.member import (
@@ -33,7 +33,7 @@ from slackwater_lab.messaging.receiving.member import (
     receiver,
     run_member,
 )
-from slackwater_lab.probes import At
+from slackwater_lab.probes import At, Servers
 from slackwater_lab.topics import make_topics, read_to_end
 from slackwater_lab.watching import wait_until
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
@@ -262,17 +262,6 @@ class ReceivePoint:
         return f"{self.way or 'processor'}-{self.fault.replace(' ', '-')}-after-{self.step}"
 
 
-@dataclass(frozen=True, slots=True)
-class Servers:
-    """What can be killed; the broker has the properties :data:`SOON`."""
-
-    postgres: PostgresServer
-    kafka: KafkaBroker
-
-    def world(self, way: Way | Twin | None) -> World:
-        return World(self.kafka.bootstrap, self.postgres.dsn(), way)
-
-
 def steps_of(way: Way | Twin | None) -> list[ReceiverStep] | list[ProcessorStep]:
     """Returns the steps of a way, in order."""
     if way is None:
@@ -295,7 +284,7 @@ def receive_points(way: Way | Twin | None) -> Iterator[ReceivePoint]:
 
 def suffer_and_finish(point: ReceivePoint, servers: Servers) -> ReceiveVerdict:
     """Lets members receive through a fault, to the end of what was written; judges."""
-    world = servers.world(point.way)
+    world = World(servers.kafka.bootstrap, servers.postgres.dsn(), point.way)
     world.write(range(ITEMS))
     match point.fault:
         case Fault.KILLED:
@@ -353,7 +342,8 @@ def receive_through_deaths(
     Raises:
         RunFailedError: A member ended by itself.
     """
-    world, rng = servers.world(way), random.Random(seed)
+    world = World(servers.kafka.bootstrap, servers.postgres.dsn(), way)
+    rng = random.Random(seed)
     for number in range(kills):
         world.write(range(number * _ITEMS_OF_ROUND, (number + 1) * _ITEMS_OF_ROUND))
         member = world.start(options=IMPATIENT)

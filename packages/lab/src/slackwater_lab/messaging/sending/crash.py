@@ -22,7 +22,6 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.protocol import SlackwaterError
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.service import (
@@ -34,7 +33,7 @@ from slackwater_lab.messaging.sending.service import (
     start,
 )
 from slackwater_lab.messaging.sending.ways import WAYS, Delivery, Loss
-from slackwater_lab.probes import At
+from slackwater_lab.probes import At, Servers
 from slackwater_lab.topics import make_topics
 from slackwater_lab.watching import wait_until
 from slackwater_messaging import ChainedSender, SenderSettings, SendStep
@@ -173,14 +172,6 @@ class FaultPoint:
             return False
         produced, committed = steps.index(SendStep.PRODUCED), steps.index(SendStep.KAFKA_COMMITTED)
         return produced <= steps.index(self.step) < committed
-
-
-@dataclass(frozen=True, slots=True)
-class Servers:
-    """What can be killed; the broker has the properties :data:`SOON`."""
-
-    postgres: PostgresServer
-    kafka: KafkaBroker
 
 
 def fault_points() -> Iterator[FaultPoint]:
