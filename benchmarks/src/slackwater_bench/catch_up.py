@@ -8,7 +8,6 @@ is: the sidecar's, too.
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from slackwater_lab.workloads import WORKLOADS
 from slackwater_lab.workloads.chain import ChainWorkload
 from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_lab.workloads.transfers import TransfersWorkload
-from slackwater_lab.workloads.workload import Workload, workload_pipeline
+from slackwater_lab.workloads.workload import Workload, copy_pipeline, workload_pipeline
 
 INSERTED_TOGETHER = 100
 """Orders of one transaction of the initial state."""
@@ -82,8 +81,8 @@ class CatchUp:
     """Further options of ``slackwater run``."""
     sidecar_options: tuple[str, ...] = ()
     """Further options of ``slackwater sidecar``."""
-    adapt: Callable[[Path, Path], Path] | None = None
-    """Makes another pipeline of it in a folder; None: it runs as it is."""
+    emit: str | None = None
+    """What it emits instead; None: it runs as it is."""
     is_published_first: bool = False
     """The pipeline waits until the sidecar has published all cuts of the backlog."""
     watches_memory: bool = True
@@ -102,8 +101,9 @@ def measure_catch_up(plan: CatchUp, make_backlog: Callable[[str], Backlog], cont
         TestingError: a process ended, or the output did not arrive in time.
     """
     with on_cores(plan.cores), Bed(context, partitions=plan.partitions) as bed:
-        if plan.adapt is not None:
-            plan = replace(plan, pipeline=plan.adapt(plan.pipeline, bed.folder / "pipelines"))
+        if plan.emit is not None:
+            changed = with_emit(plan.pipeline, bed.folder / "pipelines", emit=plan.emit)
+            plan = replace(plan, pipeline=changed)
         backlog = make_backlog(bed.bootstrap)
         watcher = CommitWatcher(bed.bootstrap, output_of(plan.pipeline), context.clock, bed.check)
         with closing(watcher):
@@ -230,7 +230,7 @@ def run_engine(parameters: Parameters, context: RunContext) -> Measured:
     workload = CASES[str(parameters["case"])](SEED, int(parameters.get("size", SIZE)))
     plan = CatchUp(
         pipeline=workload.pipeline,
-        adapt=partial(with_emit, emit=str(parameters["emit"])),
+        emit=str(parameters["emit"]),
         is_published_first=parameters["measured"] == ALONE,
         watches_memory=False,
     )
@@ -240,11 +240,11 @@ def run_engine(parameters: Parameters, context: RunContext) -> Measured:
 
 def with_emit(pipeline: Path, folder: Path, *, emit: str) -> Path:
     """A copy of a pipeline below `folder` that emits so."""
-    copy = folder / pipeline.name
-    shutil.copytree(pipeline, copy)
-    file = copy / "pipeline.toml"
-    text, found = re.subn(r'(?m)^emit = "\w+"', f'emit = "{emit}"', file.read_text())
-    if not found:
-        raise ValueError(f"{file} does not say what it emits")
-    file.write_text(text)
-    return copy
+
+    def edit(text: str) -> str:
+        text, found = re.subn(r'(?m)^emit = "\w+"', f'emit = "{emit}"', text)
+        if not found:
+            raise ValueError(f"the pipeline in {pipeline} does not say what it emits")
+        return text
+
+    return copy_pipeline(pipeline, folder / pipeline.name, edit)

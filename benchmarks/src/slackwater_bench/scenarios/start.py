@@ -1,7 +1,6 @@
 """Start: from the start of the command to the first visible document."""
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from slackwater_bench.traffic import SteadyOrders, TransactionAppender
 from slackwater_bench.usage import cpu_between, cpu_use
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.watching import CommitWatcher
+from slackwater_lab.workloads.workload import copy_pipeline
 
 ORDERS = 100
 ARCHIVE_SECONDS = 180.0
@@ -143,12 +143,13 @@ def _wait_for_topic(topic: str, bed: Bed, look: Callable[[], None]) -> None:
 
 def with_own_names(pipeline: Path, folder: Path, number: int) -> Path:
     """A copy of a pipeline with one output, below `folder`, whose name and topic are of this number only."""
-    copy = folder / f"{pipeline.name}-{number}"
-    shutil.copytree(pipeline, copy)
-    file = copy / "pipeline.toml"
-    text = re.sub(r'(?m)^name = "[^"]*"', f'name = "{copy.name}"', file.read_text())
-    file.write_text(re.sub(r'(?m)^topic = "([^"]*)"', rf'topic = "\g<1>_{number}"', text))
-    return copy
+    name = f"{pipeline.name}-{number}"
+
+    def edit(text: str) -> str:
+        text = re.sub(r'(?m)^name = "[^"]*"', f'name = "{name}"', text)
+        return re.sub(r'(?m)^topic = "([^"]*)"', rf'topic = "\g<1>_{number}"', text)
+
+    return copy_pipeline(pipeline, folder / name, edit)
 
 
 def start_measured(first: Sequence[Started], again: Sequence[Started]) -> Measured:

@@ -4,7 +4,6 @@ The pipeline is that of the workload; for tables it is copied, with another outp
 """
 
 import json
-import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +28,7 @@ from slackwater_certify import Connections, OutputRecords, Specification, watch_
 from slackwater_certify.specification import OutputKind, OutputSpecification
 from slackwater_lab.chaos.disk import Disk, make_disk
 from slackwater_lab.watching import LedgerWatch, OutputWatch, Visibility
+from slackwater_lab.workloads.workload import copy_pipeline
 
 _SCHEMA: Final = "chaos"
 _VIEW: Final = "orders_with_lines"
@@ -97,11 +97,8 @@ class _TableOutput(ChaosOutput, ABC):
     """A table with a ledger."""
 
     def pipeline(self, folder: Path, place: Path) -> Path:
-        shutil.copytree(folder, place)
-        head, _, _ = (folder / "pipeline.toml").read_text().partition("[output]")
-        text = f'{head}[output]\nkind = "{self.kind}"\ntable = "{_TABLE}"\n'
-        (place / "pipeline.toml").write_text(text)
-        return place
+        output = f'[output]\nkind = "{self.kind}"\ntable = "{_TABLE}"\n'
+        return copy_pipeline(folder, place, lambda text: text.partition("[output]")[0] + output)
 
     def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
         del bootstrap
@@ -134,10 +131,6 @@ class PostgresOutput(_TableOutput):
     @property
     def settings(self) -> str:
         return f"[postgres]\noutput_url = {json.dumps(self._server.dsn())}\n"
-
-    def watch(self, bootstrap: str, clock: Clock) -> OutputWatch:
-        del bootstrap
-        return LedgerWatch(self._position, clock)
 
     def begin_judging(self, specification: Specification, connections: Connections) -> None:
         """See :meth:`ChaosOutput.begin_judging`: table and ledger, in one transaction each time."""

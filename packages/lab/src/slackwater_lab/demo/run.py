@@ -5,11 +5,10 @@ Its last screen is what the control plane says of the pipeline and its next revi
 
 import os
 import re
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -38,6 +37,7 @@ from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product, Program, slackwater_command
 from slackwater_lab.watching import SeenCommit, Visibility, wait_until
 from slackwater_lab.workloads.huge import MixedWorkload
+from slackwater_lab.workloads.workload import copy_pipeline
 
 SOURCE = "inv"
 TABLES = (ORDERS, ORDER_LINES)
@@ -55,13 +55,12 @@ def write_next_revision(pipeline: Path, folder: Path, topic: str) -> Path:
 
     The copy must not exist; returns its folder.
     """
-    shutil.copytree(pipeline, folder)
-    file = folder / "pipeline.toml"
-    text = re.sub(r"(?m)^\s*(revision|topic)\s*=.*\n", "", file.read_text(encoding="utf-8"))
-    head, _, rest = text.partition("[output]\n")
-    text = f'revision = 2\n{head}[output]\ntopic = "{topic}"\n{rest}'
-    file.write_text(text, encoding="utf-8")
-    return folder
+
+    def edit(text: str) -> str:
+        head, _, rest = re.sub(r"(?m)^\s*(revision|topic)\s*=.*\n", "", text).partition("[output]\n")
+        return f'revision = 2\n{head}[output]\ntopic = "{topic}"\n{rest}'
+
+    return copy_pipeline(pipeline, folder, edit)
 
 
 def newest_lsn(kafka: KafkaSettings, pipeline: str) -> int:
@@ -284,14 +283,14 @@ class Demo:
             clock=self._clock,
         )
         started, started_ms = self._clock.monotonic(), epoch_ms(self._clock.now())
-        with frontier_reader(self.stack.redis.url) as frontier:
+        with closing(RedisMarkerStore.connect(self.stack.redis.url)) as store:
             writers.start()
             try:
                 while (elapsed := self._clock.monotonic() - started) < settings.seconds:
                     self._check()
                     writers.raise_failure()
                     self._output.progress(
-                        _progress(elapsed, writers, frontier(), recent(visible, started_ms))
+                        _progress(elapsed, writers, _frontier(store), recent(visible, started_ms))
                     )
                     threading.Event().wait(min(REPORT_SECONDS, settings.seconds - elapsed))
             finally:
@@ -370,22 +369,13 @@ def output_topic(folder: Path) -> str:
     return definition.outputs[0].name
 
 
-@contextmanager
-def frontier_reader(redis_url: str) -> Iterator[Callable[[], str]]:
-    """Yields a function that says where the frontier is."""
-    store = RedisMarkerStore.connect(redis_url)
-
-    def newest() -> str:
-        try:
-            cut = store.newest(SOURCE, 1)
-        except MarkerStoreUnavailableError as error:
-            return f"unknown ({type(error).__name__})"
-        return f"{format_position(cut.cut.lsn)}, {cut.cut.event_count:,} events" if cut else "none yet"
-
+def _frontier(store: RedisMarkerStore) -> str:
+    """Says where the frontier is."""
     try:
-        yield newest
-    finally:
-        store.close()
+        cut = store.newest(SOURCE, 1)
+    except MarkerStoreUnavailableError as error:
+        return f"unknown ({type(error).__name__})"
+    return f"{format_position(cut.cut.lsn)}, {cut.cut.event_count:,} events" if cut else "none yet"
 
 
 def recent(visible: Visibility, since_ms: int) -> list[SeenCommit]:

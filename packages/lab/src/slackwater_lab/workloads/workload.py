@@ -5,8 +5,9 @@ Debezium-shaped topics without one, and load generators whose users are clients 
 """
 
 import random
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -28,6 +29,14 @@ def workload_pipeline(name: str) -> Path:
 def repository_pipeline(name: str) -> Path:
     """The folder of one of the repository's pipelines, which are there to be read and tried."""
     return REPOSITORY / "pipelines" / name
+
+
+def copy_pipeline(pipeline: Path, copy: Path, edit: Callable[[str], str]) -> Path:
+    """Copies the folder of a pipeline, which must not exist, with another ``pipeline.toml``; returns it."""
+    shutil.copytree(pipeline, copy)
+    file = copy / "pipeline.toml"
+    file.write_text(edit(file.read_text(encoding="utf-8")), encoding="utf-8")
+    return copy
 
 
 Value = int | str | bool | Decimal | None
