@@ -35,7 +35,6 @@ from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.programs import Program
 from slackwater_lab.topics import make_topics, open_consumer, read_to_end
 from slackwater_lab.workloads.orders import OrdersWorkload
-from slackwater_lab.workloads.workload import Workload
 
 READING = "reading"
 """The line that a program prints when it begins to read."""
@@ -277,7 +276,9 @@ def setting_of(options: BacklogOptions | LiveOptions) -> Setting:
 
 
 def _backlog(bed: Bed, options: BacklogOptions) -> Drive:
-    workload = _peers_workload(SEED, options.orders)
+    # REPLICA IDENTITY FULL on both tables: Flink's debezium-json ends the job at an update without its old
+    # row, and Pathway's reader does not take the old row out. Slackwater does not need it for orders.
+    workload = OrdersWorkload(SEED, options.orders, pipeline=PROGRAMS)
     TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS).fill(options.events)
 
     def drive(specification: Specification, patience: Patience, running: Running) -> None:
@@ -388,12 +389,3 @@ def judge(
         delays_since_ms=epoch_ms(since) + int(WARM_UP_SECONDS * 1000) if since else None,
         on_progress=say,
     )
-
-
-def _peers_workload(seed: int, orders: int) -> Workload:
-    """The orders workload with ``REPLICA IDENTITY FULL`` on both tables.
-
-    Flink's ``debezium-json`` ends the job at an update without its old row, and Pathway's reader does not
-    take the old row out. Slackwater does not need it for ``orders``.
-    """
-    return OrdersWorkload(seed, orders, pipeline=PROGRAMS)

@@ -10,6 +10,8 @@ Row = tuple[Value | None, ...]
 """Values in the order of the columns as generated; None: NULL."""
 
 SCHEMA = "public"
+_KEYWORDS = {"order", "select"}
+"""Those among generated names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +334,5 @@ def _left_out(table: DrawnTable, old: Row, new: Row) -> frozenset[int]:
 
 def quoted(name: str) -> str:
     """A name in SQL."""
-    is_plain = name.isascii() and name.islower() and name.isidentifier() and not _is_keyword(name)
+    is_plain = name.isascii() and name.islower() and name.isidentifier() and name not in _KEYWORDS
     return name if is_plain else f'"{name}"'
-
-
-def _is_keyword(name: str) -> bool:
-    """Says whether a generated name is a keyword."""
-    return name in {"order", "select"}

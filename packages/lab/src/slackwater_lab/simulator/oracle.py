@@ -113,7 +113,7 @@ class Oracle:
             ViolationError: with what is wrong.
         """
         self._judge_chain(cut)
-        self._judge_table(cut)
+        self._judge_listed(name(cut), cut.previous_lsn, cut.lsn, cut.transactions)
         for topic, ends in cut.end_offsets.items():
             for number, end in enumerate(ends):
                 if end > readable.get((topic, number), 0):
@@ -177,9 +177,6 @@ class Oracle:
     def _judge_chain(self, cut: Cut) -> None:
         if cut.previous_lsn > self.newest_cut_lsn or cut.lsn <= cut.previous_lsn:
             raise ViolationError("G1", f"{name(cut)} does not connect to an earlier cut")
-
-    def _judge_table(self, cut: Cut) -> None:
-        self._judge_listed(name(cut), cut.previous_lsn, cut.lsn, cut.transactions)
 
     def _judge_listed(
         self, what: str, after_lsn: int, up_to_lsn: int, listed: Iterable[CommittedTransaction]

@@ -5,6 +5,7 @@ A writer owns the orders of its share of the customers; customers never come or 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -91,8 +92,8 @@ class _Writer:
             (self._insert_order, 10),
             (self._delete_order, 8),
             (self._give_away, 2),
-            (self._rename_customer, 1),
-            (self._note_customer, 1),
+            (partial(self._change_customer, "name"), 1),
+            (partial(self._change_customer, "note"), 1),
         ]
         self._kinds = [kind for kind, weight in kinds for _ in range(weight)]
 
@@ -153,16 +154,10 @@ class _Writer:
         self._orders.pop()
         return [*(Delete(LINES, line) for line in self._lines.pop(order)), Delete(ORDERS, order)]
 
-    def _rename_customer(self) -> list[Operation]:
-        return [
-            Update(CUSTOMERS, self._some_customer(), {"name": f"name-{int(self._random.random() * 1e6)}"})
-        ]
-
-    def _note_customer(self) -> list[Operation]:
-        """A change that no order shows."""
-        return [
-            Update(CUSTOMERS, self._some_customer(), {"note": f"note-{int(self._random.random() * 1e6)}"})
-        ]
+    def _change_customer(self, column: str) -> list[Operation]:
+        """No order shows a note."""
+        customer = self._some_customer()
+        return [Update(CUSTOMERS, customer, {column: f"{column}-{int(self._random.random() * 1e6)}"})]
 
 
 def _order(order: int, customer: int) -> Insert:
