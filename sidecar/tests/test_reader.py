@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.cimpl import NewPartitions
 
 from slackwater.cdc import Frontier
 from slackwater.dev import KafkaBroker
@@ -18,6 +18,7 @@ from slackwater.protocol import ConfigError, InputError, KafkaSettings, Servers,
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.debezium.recording import Oracle
 from slackwater_lab.debezium.records import RUN_HEADER, transaction_values
+from slackwater_lab.topics import make_topics
 from slackwater_sidecar import SidecarSettings, SidecarUnavailableError
 from slackwater_sidecar.reader import SourceReader, admin_config, data_topics
 
@@ -48,8 +49,7 @@ class Topics:
         return len(self.producer.list_topics(self.data, 10).topics[self.data].partitions) == count
 
     def create(self, *names: str, partitions: int = 2) -> None:
-        for made in self.admin.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
-            made.result(300)
+        make_topics(self.bootstrap, names, partitions)
 
     def create_all(self) -> None:
         self.create(self.data)
