@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc import Frontier, UndecodableRecordError
 from slackwater.dev import KafkaBroker
@@ -19,6 +17,7 @@ from slackwater.kafka.registry import RegistryUnavailableError
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_lab.debezium.records import RUN_HEADER
 from slackwater_lab.fakes.registry import RegistryServer
+from slackwater_lab.topics import make_topics
 from slackwater_sidecar.consumption import (
     AvroValues,
     SchemasUnavailableError,
@@ -116,9 +115,7 @@ def written(broker: KafkaBroker, source: str) -> None:
     """Puts what a real connector wrote into topics of this source."""
     records = [json.loads(line) for line in (RECORDINGS / "avro.jsonl").read_text().splitlines()]
     topics = sorted({r["topic"] for r in records if r["topic"].startswith(PREFIX)})
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for made in admin.create_topics([NewTopic(t.replace("av", source, 1), 1, 1) for t in topics]).values():
-        made.result(300)
+    make_topics(broker.bootstrap, [topic.replace("av", source, 1) for topic in topics], 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for record in records:
         if record["topic"] in topics:

@@ -5,13 +5,12 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc import Frontier
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import Evidence, KafkaSettings, Servers
 from slackwater_lab.debezium.records import begin_value, change_value, end_value
+from slackwater_lab.topics import make_topics
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.reader import SourceReader
 
@@ -36,13 +35,8 @@ class Topics:
         self.name, self.bootstrap = f"m{uuid.uuid4().hex[:10]}", bootstrap
         self.data = f"{self.name}.{TABLE}"
         self.producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-        topics = [
-            NewTopic(self.data, PARTITIONS, 1, config=config),
-            NewTopic(f"{self.name}.transaction", 1, 1),
-        ]
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for made in admin.create_topics(topics).values():
-            made.result(300)
+        make_topics(bootstrap, [self.data], PARTITIONS, **config)
+        make_topics(bootstrap, [f"{self.name}.transaction"], 1)
 
     def commit(self, xid: int, *, dropped: int = 0) -> int:
         """Rows 1 and 2; END also counts rows that a transform dropped. Its commit LSN."""

@@ -9,8 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
 from slackwater.dev import KafkaBroker, PostgresServer
@@ -28,6 +26,7 @@ from slackwater_lab.fakes.certified import (
     line,
     order,
 )
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -121,8 +120,7 @@ def test_what_operators_have_skipped_is_read_from_the_cut_log(topics: Topics) ->
     ends = current_ends({"bootstrap.servers": topics.bootstrap}, tables)
     cut = json.loads(log.records[number].value)
     cut["end"] = {t: [ends.get((t, p), 0) for p in range(PARTITIONS)] for t in tables}
-    admin = AdminClient({"bootstrap.servers": topics.bootstrap})
-    admin.create_topics([NewTopic(cuts, 1, 1)])[cuts].result(300)
+    make_topics(topics.bootstrap, [cuts], 1)
     topics.write_source([SourceRecord(cuts, b"", json.dumps(cut).encode()), *log.records[number + 1 :]])
     write_output(topics, RightOutput.publish(log, partitions=PARTITIONS))
     certificate = certify(topics.claiming, Connections(bootstrap=topics.bootstrap))

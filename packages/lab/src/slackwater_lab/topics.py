@@ -18,7 +18,7 @@ from slackwater_lab.debezium.records import RUN_HEADER
 from slackwater_lab.errors import RunFailedError
 
 _log = logging.getLogger(__name__)
-_MAKE_SECONDS = 60.0
+_MAKE_SECONDS = 300.0
 _NOT_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001

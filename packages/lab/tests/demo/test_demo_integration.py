@@ -9,8 +9,6 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cli.topics import read_to_end
 from slackwater.dev import DevStack
@@ -31,6 +29,7 @@ from slackwater_lab.database.writers import Writers
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
 from slackwater_lab.demo.run import TABLES
 from slackwater_lab.demo.verdict import broken_orders, count_orders, demo_specification, judge
+from slackwater_lab.topics import make_topics
 from slackwater_lab.workloads.huge import MixedWorkload
 
 pytestmark = pytest.mark.integration
@@ -181,10 +180,8 @@ class ReferencePipeline:
             {"bootstrap.servers": self._bootstrap, "transactional.id": f"reference-{self._output}"}
         )
         producer.init_transactions()
-        topics = [NewTopic(self._output, 4, 1), NewTopic(commit_topic(self._output), 1, 1)]
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        for created in admin.create_topics(topics).values():
-            created.result(300)
+        make_topics(self._bootstrap, [self._output], 4)
+        make_topics(self._bootstrap, [commit_topic(self._output)], 1)
         replay, previous, transactions = Replay(history), 0, list(history.transactions())
         for first in range(0, len(transactions), 25):
             batch = transactions[first : first + 25]

@@ -12,11 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater_lab.topics import read_to_end
+from slackwater_lab.topics import make_topics, read_to_end
 from slackwater_messaging.receiving import ReceivedMessage
 
 pytestmark = pytest.mark.integration
@@ -35,9 +33,7 @@ def example(name: str) -> ModuleType:
 @pytest.fixture
 def topic(kafka_broker: KafkaBroker) -> str:
     name = f"e{uuid.uuid4().hex[:10]}"
-    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    for done in admin.create_topics([NewTopic(name, 1, 1), NewTopic(f"{name}.out", 1, 1)]).values():
-        done.result(30)
+    make_topics(kafka_broker.bootstrap, [name, f"{name}.out"], 1)
     return name
 
 

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.dev import KafkaBroker, PostgresServer, Server
 from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
@@ -27,6 +26,7 @@ from slackwater_lab.messaging.receiving.world import (
     suffer_and_finish,
 )
 from slackwater_lab.probes import Servers
+from slackwater_lab.topics import make_topics
 from slackwater_messaging.receiving import (
     ProcessorStep,
     ReceivedMessage,
@@ -321,8 +321,7 @@ def test_a_group_without_positions_begins_where_it_is_told_to(
     broker: KafkaBroker, server: PostgresServer, latest: bool
 ) -> None:
     topic = f"l{uuid.uuid4().hex[:10]}"
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    make_topics(broker.bootstrap, [topic], 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     producer.produce(topic, b"before", b"0")
     producer.flush(30)

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cuts import CutLog, FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import CommittedTransaction, Cut, KafkaSettings
 from slackwater.protocol.keys import data_topic
+from slackwater_lab.topics import make_topics
 
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
 EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
@@ -57,9 +56,7 @@ class Shop:
         self._store = RedisMarkerStore.connect(redis_url)
         self._log.ensure_topic(replication_factor=1)
         self._ends = {data_topic(self.source, table): [0, 0] for table in (ORDERS, LINES)}
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for made in admin.create_topics([NewTopic(topic, 2, 1) for topic in self._ends]).values():
-            made.result(SECONDS_TO_ANSWER)
+        make_topics(bootstrap, [*self._ends], 2)
 
     def commit(self, *changes: Change) -> int:
         """One transaction; its commit LSN. Without changes it touches a table that nobody reads."""

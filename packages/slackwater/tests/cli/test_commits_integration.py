@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
 from slackwater.cli import main
 from slackwater.dev import KafkaBroker
@@ -21,6 +20,7 @@ from slackwater.protocol import (
     encode_commit_record,
     encode_progress_record,
 )
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "whole_transactions.py"
@@ -42,11 +42,9 @@ def written(kafka_broker: KafkaBroker) -> Written:
     """Five commits, LSN 10 to 50, each in its own Kafka transaction; an aborted one after the second."""
     name = f"p{uuid.uuid4().hex[:10]}"
     topics = (f"{name}.a", f"{name}.b")
-    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    made = [NewTopic(t, 2 if t in topics else 1, 1) for t in (*topics, *(f"{t}.commits" for t in topics))]
-    made.append(NewTopic(f"{name}.slackwater.progress", 1, 1))
-    for done in admin.create_topics(made).values():
-        done.result(SECONDS)
+    make_topics(kafka_broker.bootstrap, topics, 2)
+    others = [*(f"{topic}.commits" for topic in topics), f"{name}.slackwater.progress"]
+    make_topics(kafka_broker.bootstrap, others, 1)
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap, "transactional.id": name})
     producer.init_transactions(SECONDS)
     offsets = []

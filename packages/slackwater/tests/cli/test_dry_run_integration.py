@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
+from confluent_kafka.admin import AdminClient
 
 from slackwater.cli import main
 from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import KafkaSettings
 from slackwater_lab.fakes.topics import make_cut
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 SECONDS = 120
@@ -27,10 +28,8 @@ class World:
     bootstrap: str
     arguments: list[str]
 
-    def make_topics(self, *names: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for done in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-            done.result(SECONDS)
+    def make_topic(self) -> None:
+        make_topics(self.bootstrap, [f"{self.source}.public.invoice"], 1)
 
     def publish_cut(self) -> None:
         log = CutLog(self.source, KafkaSettings(self.bootstrap))
@@ -88,7 +87,7 @@ def test_all_that_is_missing_is_listed_at_once(world: World, findings: Findings)
 
 
 def test_a_run_that_can_begin_is_told_so(world: World, findings: Findings) -> None:
-    world.make_topics(f"{world.source}.public.invoice")
+    world.make_topic()
     world.publish_cut()
     assert main.run(world.arguments) == 0
     found = findings()
@@ -104,7 +103,7 @@ def test_a_table_that_may_be_missing_is_a_warning(world: World, findings: Findin
 
 
 def test_a_checkpoint_of_another_pipeline_is_found(world: World, findings: Findings) -> None:
-    world.make_topics(f"{world.source}.public.invoice")
+    world.make_topic()
     world.publish_cut()
     checkpoint = world.folder.parent / "checkpoint"
     checkpoint.mkdir()

@@ -18,8 +18,6 @@ import psutil
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.cli import main
@@ -32,6 +30,7 @@ from slackwater.protocol.metrics import SIDECAR_METRICS
 from slackwater_lab.debezium.records import transaction_values
 from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.topics import make_topics
 from slackwater_lab.workloads.workload import repository_pipeline
 
 pytestmark = pytest.mark.integration
@@ -360,8 +359,7 @@ def test_a_transform_of_the_real_connector_that_drops_rows_is_found_and_what_it_
             database.execute("insert into orders values (3)")
             wait_until(lambda: cause() == "topic_missing")
 
-            admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
-            admin.create_topics([NewTopic("inv.public.lines", 1, 1)])["inv.public.lines"].result(300)
+            make_topics(stack.kafka.bootstrap, ["inv.public.lines"], 1)
             wait_until(lambda: cause() == "dropped")
             (lost, *_) = sidecar.shown("inv")["open_transactions"]
             assert lost["expected"] == {"public.orders": 1, "public.lines": 1}

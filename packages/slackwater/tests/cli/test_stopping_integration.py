@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from slackwater.kafka.retry import create_topics
 from slackwater.protocol import SystemClock
 from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.topics import make_topics
 from slackwater_lab.workloads.workload import repository_pipeline
 
 if TYPE_CHECKING:
@@ -186,7 +184,7 @@ def broker(tmp_path: Path) -> "Iterator[KafkaBroker]":
 def test_it_ends_while_kafka_answers_no_more(
     broker: "KafkaBroker", tmp_path: Path, command: Sequence[str], says: str
 ) -> None:
-    create_topics(AdminClient({"bootstrap.servers": broker.bootstrap}), [NewTopic("stopping")], SECONDS)
+    make_topics(broker.bootstrap, ["stopping"], 1)
     environment = {BOOTSTRAP: broker.bootstrap, REDIS: f"redis://{AWAY}"}
     with started(tmp_path, command, environment) as program:
         wait_until_it_says(program, says)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
 from slackwater.cli import main
 from slackwater.cli.commands.commits import find_open_transactions
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 SECONDS = 120
@@ -52,11 +52,8 @@ def pipeline(kafka_broker: KafkaBroker) -> Iterator[Pipeline]:
     run = producer(kafka_broker.bootstrap, f"slackwater-{name}")
     made = Pipeline(kafka_broker.bootstrap, name, run)
     out, commits, progress = made.topics
-    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    for done in admin.create_topics(
-        [NewTopic(out, 2, 1), NewTopic(commits, 1, 1), NewTopic(progress, 1, 1)]
-    ).values():
-        done.result(SECONDS)
+    make_topics(kafka_broker.bootstrap, [out], 2)
+    make_topics(kafka_broker.bootstrap, [commits, progress], 1)
     record = ProgressRecord(
         pipeline=name,
         query_id="q",

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.client import (
     OutcomeUnknownError,
@@ -35,6 +34,7 @@ from slackwater.protocol import (
 from slackwater.protocol.keys import commit_topic, data_topic
 from slackwater_lab.secured_servers import broker_with_user
 from slackwater_lab.servers.stack import LabBroker
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -179,10 +179,7 @@ def test_a_record_that_is_too_large_is_named_and_the_next_transaction_is_written
     source: str, kafka_broker: KafkaBroker
 ) -> None:
     kafka = KafkaSettings(kafka_broker.bootstrap, {"compression.type": "none"})
-    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
-    topic = data_topic(source, TABLE)
-    new = NewTopic(topic, 1, 1, config={"max.message.bytes": "2000"})
-    admin.create_topics([new])[topic].result(SECONDS)
+    make_topics(kafka_broker.bootstrap, [data_topic(source, TABLE)], 1, max_message_bytes="2000")
     with TransactionalProducer(kafka, source) as producer:
 
         def too_large() -> None:

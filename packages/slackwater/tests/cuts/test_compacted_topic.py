@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cuts import TopicUnavailableError
 from slackwater.cuts.compacted_topic import CompactedTopic
 from slackwater.kafka import topic as topic_module
 from slackwater.protocol import KafkaSettings
+from slackwater_lab.topics import make_topics
 
 SECONDS = 60
 NO_OFFSET = -1001
@@ -152,8 +152,7 @@ class KafkaPartition:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic})
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS)
+        make_topics(bootstrap, [topic], 1)
 
     def write(self, values: Records) -> None:
         self._produce(Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True}), values)

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.kafka import transactions as kafka_transactions
 from slackwater.kafka.transactions import KafkaTransactions
 from slackwater.protocol import KafkaSettings, SlackwaterError
+from slackwater_lab.topics import make_topics
 
 SECONDS = 60
 
@@ -30,9 +30,9 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 @pytest.fixture
-def topic(admin: AdminClient) -> str:
+def topic(bootstrap: str) -> str:
     name = f"transactions-{uuid.uuid4().hex[:10]}"
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
+    make_topics(bootstrap, [name], 1)
     return name
 
 

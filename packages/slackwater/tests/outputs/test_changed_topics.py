@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.cimpl import NewPartitions
 
 from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, SinkStep
@@ -18,6 +18,7 @@ from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedErro
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import OvertakenError, ProgressRecord, StateError, encode_progress_record
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -37,11 +38,8 @@ class Broker:
 
     def delete(self, *topics: str) -> None:
         done(self._admin.delete_topics(list(topics)).values())
-        self._await(lambda known: not known.intersection(topics))
-
-    def create(self, topic: str, partitions: int) -> None:
-        done(self._admin.create_topics([NewTopic(topic, partitions, 1)]).values())
-        self._await(lambda known: topic in known)
+        while self.topics().intersection(topics):
+            pass
 
     def grow(self, topic: str, partitions: int) -> None:
         done(self._admin.create_partitions([NewPartitions(topic, partitions)]).values())
@@ -57,10 +55,6 @@ class Broker:
 
     def topics(self) -> set[str]:
         return set(self._admin.list_topics(timeout=20).topics)
-
-    def _await(self, is_so: Callable[[set[str]], bool]) -> None:
-        while not is_so(self.topics()):
-            pass
 
 
 def done(futures: Iterable["Future[Any]"]) -> None:
@@ -105,7 +99,7 @@ def delete_progress_and_commits(broker: Broker, settings: KafkaSinkSettings) -> 
 
 def replace_output(broker: Broker, settings: KafkaSinkSettings) -> None:
     delete_output(broker, settings)
-    broker.create(out(settings), 4)
+    make_topics(broker.bootstrap, [out(settings)], 4)
 
 
 def truncate_output(broker: Broker, settings: KafkaSinkSettings) -> None:
@@ -186,7 +180,7 @@ def test_an_output_to_which_somebody_else_has_written_is_not_taken(
     make_settings: MakeSettings, make_batch: MakeBatch, broker: Broker
 ) -> None:
     settings = make_settings()
-    broker.create(out(settings), 4)
+    make_topics(broker.bootstrap, [out(settings)], 4)
     broker.write(out(settings))
     with pytest.raises(StateError, match=r"nobody has written to yet.*offset 0 of partition 0"):
         run(settings, [make_batch(0)])

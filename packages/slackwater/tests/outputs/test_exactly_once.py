@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.batch import OffsetSpan
 from slackwater.cuts import CutLog
@@ -24,6 +23,7 @@ from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
 from slackwater.protocol import KafkaSettings, SkipDecision, StateError, UnavailableError
 from slackwater_lab.probes import CrashAt, CrashError, LookAt
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -401,9 +401,7 @@ def test_an_output_that_outlived_its_progress_is_refused(
 
 def test_a_progress_topic_that_is_not_compacted_is_refused(make_settings: MakeSettings) -> None:
     settings = make_settings()
-    admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
-    for future in admin.create_topics([NewTopic(settings.progress_topic, 1, 1)]).values():
-        future.result(300)
+    make_topics(settings.kafka.bootstrap, [settings.progress_topic], 1)
     with pytest.raises(StateError, match=r"cleanup\.policy=compact"):
         KafkaSink(settings).open()
 

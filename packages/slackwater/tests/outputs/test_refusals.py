@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.engine.payloads import DocumentBatch
 from slackwater.outputs.contract import Emit, OutputRefusedError
@@ -19,6 +18,7 @@ from slackwater.outputs.kafka.answers import SinkProducer, refusal
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import KafkaSettings
+from slackwater_lab.topics import make_topics
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
@@ -79,10 +79,7 @@ def test_what_may_pass_is_no_refusal(code: int) -> None:
 def set_limit(settings: KafkaSinkSettings, limit: int) -> None:
     admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
     topic = settings.outputs[0].name
-    if topic not in admin.list_topics(timeout=20).topics:
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
-        while topic not in admin.list_topics(timeout=20).topics:
-            pass
+    make_topics(settings.kafka.bootstrap, [topic], 1)
     entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(20)

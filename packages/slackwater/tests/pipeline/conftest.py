@@ -16,13 +16,12 @@ import duckdb
 import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cuts import CutLog, FrontierState, FrontierStatus, RedisMarkerStore
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import CommittedTransaction, Cut, KafkaSettings
 from slackwater.protocol.keys import data_topic
+from slackwater_lab.topics import make_topics
 
 REPOSITORY = Path(__file__).parents[4]
 ORDERS_PIPELINE = REPOSITORY / "pipelines" / "orders"
@@ -53,10 +52,8 @@ class Inventory:
         self._store = RedisMarkerStore.connect(redis_url)
         self._log.ensure_topic(replication_factor=1)
         self._ends = {data_topic(self.source, table): [0] * n for table, n in PARTITIONS.items()}
-        topics = [NewTopic(data_topic(self.source, t), n, 1) for t, n in PARTITIONS.items()]
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for created in admin.create_topics(topics).values():
-            created.result(SECONDS_TO_ANSWER)
+        for topic, ends in self._ends.items():
+            make_topics(bootstrap, [topic], len(ends))
         self._lsn = self._previous_lsn = self._id = 0
         self._uncut: list[CommittedTransaction] = []
         self._changes: list[tuple[str, Row | None, Row | None]] = []

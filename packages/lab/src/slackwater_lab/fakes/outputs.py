@@ -10,12 +10,10 @@ from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
 from slackwater.client.inputs import Inputs, Share
 from slackwater.client.transaction import Place, Transaction
-from slackwater.kafka.retry import create_topics
 from slackwater.protocol import (
     SNAPSHOT_XID,
     CommitRecord,
@@ -33,6 +31,7 @@ from slackwater.protocol import (
 from slackwater.protocol.keys import commit_topic, cut_log_topic, data_topic, progress_topic
 from slackwater_lab.debezium.records import change_value, incremental_value, snapshot_value
 from slackwater_lab.fakes.broker import MemoryBroker
+from slackwater_lab.topics import make_topics
 
 COMMIT_MS = 1_795_206_861_000
 _SECONDS = 120.0
@@ -99,7 +98,6 @@ class KafkaTopics(Topics):
     def __init__(self, bootstrap: str, name: str) -> None:
         super().__init__()
         self.bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -111,7 +109,7 @@ class KafkaTopics(Topics):
         self._producer.init_transactions(_SECONDS)
 
     def make(self, topic: str, partitions: int = 1) -> None:
-        create_topics(self._admin, [NewTopic(topic, partitions, 1)], _SECONDS)
+        make_topics(self.bootstrap, [topic], partitions)
 
     def begin(self) -> None:
         self._producer.begin_transaction()

@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import StructType
 
 from slackwater.cdc import BadInputError, Frontier
@@ -26,6 +24,7 @@ from slackwater.protocol import CommittedTransaction, Cut, RegistrySettings, Sou
 from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.registry import RegistryServer
+from slackwater_lab.topics import make_topics
 
 RECORDINGS = Path(__file__).parents[4] / "slackwater/tests/cdc/recordings"
 PREFIXES = {"avro": "av", "json": "js", "json_with_schemas": "jw"}
@@ -280,9 +279,7 @@ def test_avro_in_routed_topics_is_read_from_kafka(kafka_broker: KafkaBroker, sou
 
 def written(broker: KafkaBroker, topics: Mapping[str, str]) -> dict[str, int]:
     """Puts the recorded Avro into topics by table; the end offset of each."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in set(topics.values())]).values():
-        made.result(300)
+    make_topics(broker.bootstrap, [*set(topics.values())], 1)
     producer, ends = (
         Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True}),
         dict.fromkeys(topics.values(), 0),

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.batch import OffsetSpan
 from slackwater.cuts import RecordsGoneError
@@ -15,6 +14,7 @@ from slackwater.dev import KafkaBroker
 from slackwater.outputs.contract import REQUEST_TIMEOUT
 from slackwater.pipeline.source.kafka_reader import SpanReader, first_values, kept_consumer
 from slackwater.protocol import KafkaSettings, StateError, UnavailableError
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -28,10 +28,7 @@ class Topic:
         self.bootstrap = bootstrap
         self.name = f"t-{uuid.uuid4().hex[:12]}"
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.create(partitions)
-
-    def create(self, partitions: int) -> None:
-        self.admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(300)
+        make_topics(bootstrap, [self.name], partitions)
 
     def write(self, partition: int, values: Sequence[str]) -> None:
         # idempotent: a new topic refuses the first batches, and others would overtake them

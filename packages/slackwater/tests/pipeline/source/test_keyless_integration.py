@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from slackwater.cdc import BadInputError
@@ -20,6 +18,7 @@ from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.task import read_task
 from slackwater.protocol import PublishedCut
 from slackwater_lab.fakes.memory import InMemoryCutLog
+from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -48,9 +47,7 @@ class Topic:
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         self._ends = [0] * PARTITIONS
         self._next = 0
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for created in admin.create_topics([NewTopic(f"{source}.{TABLE}", PARTITIONS, 1)]).values():
-            created.result(300)
+        make_topics(broker.bootstrap, [f"{source}.{TABLE}"], PARTITIONS)
 
     def write(self, run: str, orders: Sequence[int], lsns: Sequence[int], texts: Sequence[str]) -> None:
         """A connector run's rows of transaction 7, spread over the partitions."""

@@ -13,8 +13,6 @@ import msgspec
 import pytest
 import redis
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -22,6 +20,7 @@ from slackwater.cuts import CutLog, FrontierState, FrontierStatus, RedisMarkerSt
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, Cut, KafkaSettings, PublishedCut
 from slackwater.protocol.keys import cuts_key
+from slackwater_lab.topics import make_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -43,10 +42,8 @@ class Database:
         self.log = CutLog(source, KafkaSettings(bootstrap))
         self.log.ensure_topic(replication_factor=1)
         self.store = RedisMarkerStore.connect(redis_url)
-        topics = [NewTopic(f"{source}.{table}", n, 1) for table, n in TABLES.items()]
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for created in admin.create_topics(topics).values():
-            created.result(300)
+        for topic, ends in self._ends.items():
+            make_topics(bootstrap, [topic], len(ends))
         self.changes: dict[int, int] = {}
         """Commit LSN of each whole transaction to the number of its changes."""
         self.cuts: list[PublishedCut] = []
