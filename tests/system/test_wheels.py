@@ -52,7 +52,7 @@ for documents in read_views([output]).documents.values():
 output.close()
 """
 DISTRIBUTIONS = "from importlib.metadata import distributions as d; print(*(each.name for each in d()))"
-EXTRA_MODULES = {*EXTRAS, "sqlalchemy", "fastavro", "hypothesis"}
+EXTRA_MODULES = {*EXTRAS, "asyncpg", "sqlalchemy", "fastavro", "hypothesis"}
 """What extras bring; whatever else is missing is a dependency that a member forgot."""
 
 
