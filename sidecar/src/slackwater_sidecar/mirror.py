@@ -123,10 +123,20 @@ class RedisMirror:
                     self._restore(store, newest, status)
             self._show_markers(store, newest, ahead)
             store.set_status(self._source, status)
-            store.set_open(self._source, open_transactions)
+            store.set_open(self._source, self._all_open(store, open_transactions))
             self._is_behind, self.error = False, None
             if is_wrong:
                 self._rest_after(began_at)
+
+    def _all_open(self, store: RedisMarkerStore, own: Sequence[OpenTransaction]) -> Sequence[OpenTransaction]:
+        """Adds what another sidecar, which has published newer cuts than this one, waits for."""
+        held = store.position(self._source) if own else None
+        lsn = 0 if held is None else held.position.lsn
+        if all(lsn < (each.commit_lsn or lsn + 1) for each in own):
+            return own
+        known = {each.xid for each in own}
+        others = (each for each in store.open(self._source) if each.xid not in known)
+        return [*own, *(each for each in others if lsn < (each.commit_lsn or lsn + 1))]
 
     def forget_log(self) -> None:
         """Says that the log is another one: :meth:`refresh` removes what the store has of the one before."""

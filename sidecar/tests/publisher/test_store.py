@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 
 from slackwater.cuts import StoredPosition
-from slackwater.protocol import CommitPosition, CommittedTransaction, Cut, Marker, PublishedCut
+from slackwater.protocol import (
+    CommitPosition,
+    CommittedTransaction,
+    Cut,
+    Marker,
+    OpenTransaction,
+    PublishedCut,
+)
 from slackwater_lab.fakes.memory import InMemoryMarkerStore
 from slackwater_lab.fakes.sources import (
     OTHER,
@@ -319,3 +326,20 @@ def test_a_cut_at_an_offset_that_was_deleted_is_not_confirmed_by_the_next_one(
     store.forged_position = (StoredPosition(cut(2).position, 0, "me"),)
     publisher.report(STATUS, [])
     assert publisher.mirror.corrections == 1
+
+
+def waiting(xid: int, commit_lsn: int | None) -> OpenTransaction:
+    return OpenTransaction(xid=xid, commit_lsn=commit_lsn, since_ms=xid, expected={}, received={})
+
+
+@pytest.mark.parametrize("commit_lsn", [5, None])
+def test_a_sidecar_that_is_behind_names_its_wait_beside_those_of_the_one_that_is_ahead(
+    publisher: Publisher, other: Publisher, store: FailingStore, commit_lsn: int | None
+) -> None:
+    publisher.publish([cut(1), cut(2), cut(3)], STATUS)
+    publisher.report(STATUS, [waiting(705, commit_lsn), waiting(702, 3)])
+    other.report(OTHER, [waiting(701, 2)])
+    assert [each.xid for each in store.open(SOURCE)] == [701, 705]
+
+    other.report(OTHER, [waiting(704, 4)])
+    assert [each.xid for each in store.open(SOURCE)] == [704]
