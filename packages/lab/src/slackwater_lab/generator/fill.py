@@ -1,14 +1,13 @@
 """Fills topics with what a connector would have written for a workload."""
 
-import gc
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater.pipeline.source.kafka_reader import collector_paused
 from slackwater.protocol.keys import notification_topic
 from slackwater_lab.debezium.records import snapshot_notifications
 from slackwater_lab.errors import RunFailedError
@@ -54,23 +53,11 @@ class TopicFiller:
         Raises:
             RunFailedError: Kafka does not take them.
         """
-        with _without_garbage_collection():
+        with collector_paused():
             first = self._share.begin()
             more = self._share.advance(events)
         self._output.flush()
         return Filled(first[0] + more[0], first[1] + more[1], self._share.log.last_commit_lsn)
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Rows and texts make no cycles; looking for them takes a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class TopicOutput:
