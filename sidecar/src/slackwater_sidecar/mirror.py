@@ -132,11 +132,11 @@ class RedisMirror:
         """Adds what another sidecar, which has published newer cuts than this one, waits for."""
         held = store.position(self._source) if own else None
         lsn = 0 if held is None else held.position.lsn
-        if all(lsn < (each.commit_lsn or lsn + 1) for each in own):
+        if all(_commits_after(lsn, each) for each in own):
             return own
         known = {each.xid for each in own}
         others = (each for each in store.open(self._source) if each.xid not in known)
-        return [*own, *(each for each in others if lsn < (each.commit_lsn or lsn + 1))]
+        return [*own, *(each for each in others if _commits_after(lsn, each))]
 
     def forget_log(self) -> None:
         """Says that the log is another one: :meth:`refresh` removes what the store has of the one before."""
@@ -280,3 +280,7 @@ class RedisMirror:
 def is_behind(held: StoredPosition | None, newest: PublishedCut) -> bool:
     """Returns whether a store lacks a cut, of its own timeline or a newer one."""
     return held is None or held.position < newest.cut.position
+
+
+def _commits_after(lsn: int, transaction: OpenTransaction) -> bool:
+    return transaction.commit_lsn is None or lsn < transaction.commit_lsn
