@@ -278,7 +278,6 @@ class PublishedView:
         holder = LeaseHolder(
             LeaseLog(self._world.plain),
             pipeline=self._world.name,
-            source=SOURCE,
             refusal="",
             longest=timedelta(days=1),
             sink=self._made.sink,

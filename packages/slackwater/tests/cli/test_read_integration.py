@@ -98,7 +98,6 @@ def running(bootstrap: str, *pipelines: PublishingPipeline) -> Iterator[None]:
         LeaseHolder(
             LeaseLog(KafkaSettings(bootstrap)),
             pipeline=each.folder.name,
-            source="inv",
             refusal="",
             longest=timedelta(days=1),
             sink=each.sink,

@@ -238,14 +238,6 @@ def test_revisions_of_a_chain_have_the_commits_of_the_source_at_its_beginning() 
     assert first_source(known_pipelines(entries(*circle), 0), "shop") in ("a", "shop")
 
 
-def test_outputs_of_a_chain_name_the_source_at_its_beginning() -> None:
-    up = replace(FIRST, views=(replace(VIEW, output_source="shop"),))
-    down = replace(SECOND, pipeline="totals", base_name="totals", revision=1, source="shop")
-    outputs = [Fixed(name, "orders", [], f"read by {name}") for name in ("totals", "stranger", "orders")]
-    found = [each.newest() for each in Registered(entries(up, down), 0).of_first_sources(outputs)]
-    assert [seen and seen.source for seen in found] == ["inv", "read by stranger", "inv"]
-
-
 def test_revisions_of_two_sources_of_one_database_have_its_commits() -> None:
     other = replace(SECOND, source="inv_again")
     asked: list[tuple[str, str]] = []

@@ -136,6 +136,14 @@ def test_whatever_happens_meanwhile_a_lease_is_read_at_its_commit(
     assert read_views(outputs, at=lease, level=ReadLevel.REPEATABLE, clock=clock).position == at(200)
 
 
+def test_outputs_of_another_database_are_not_read_by_a_lease(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    lease = take(topic, outputs, clock)
+    with pytest.raises(ConfigError, match=f"different sources: lease {lease.id} of inv, left of other"):
+        read_views([Output("left", [100, 200, 300], source="other")], at=lease, clock=clock)
+
+
 def test_a_lease_that_is_over_is_not_read(topic: Topic, outputs: list[Output], clock: StoppedClock) -> None:
     lease = take(topic, outputs, clock)
     clock.moment += HOUR - timedelta(milliseconds=1)
@@ -207,7 +215,7 @@ def test_without_a_common_commit_there_is_no_lease(topic: Topic, clock: StoppedC
 
 
 def test_outputs_of_two_sources_have_no_lease(topic: Topic, clock: StoppedClock) -> None:
-    with pytest.raises(ConfigError, match="read different sources"):
+    with pytest.raises(ConfigError, match=r"different sources: left of inv, right of other"):
         take(topic, [Output("left", [100]), Output("right", [100], source="other")], clock)
 
 

@@ -10,8 +10,8 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,18 +39,14 @@ from slackwater.protocol import (
     ConfigError,
     KafkaSettings,
     Lease,
-    PipelineRegistration,
     SystemClock,
     encode_lease_record,
-    encode_pipeline_record,
     epoch_ms,
     lease_record_key,
-    pipeline_record_key,
 )
-from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
+from slackwater.protocol.keys import LEASES_TOPIC, commit_topic, progress_topic
 from slackwater_lab.fakes.broker import MemoryBroker, MemoryReader
 from slackwater_lab.fakes.outputs import Change, MemoryTopics, ViewWriter, World
-from slackwater_lab.fakes.topics import REGISTRATION
 
 NOTHING = timedelta(0)
 Open = Callable[..., TopicOutput]
@@ -132,12 +128,6 @@ def test_commit_records_are_waited_for_if_their_marker_arrives_after_that_of_the
     assert states.ends == [at(lsn) for lsn in (100, 200, 300)]
 
 
-def registration(pipeline: ViewWriter, output_source: str) -> PipelineRegistration:
-    view = replace(REGISTRATION.views[0], output_source=output_source)
-    found = replace(REGISTRATION, pipeline=pipeline.name, run=pipeline.name, views=(view,))
-    return replace(found, source=pipeline.source)
-
-
 @pytest.mark.full
 def test_pipelines_of_a_chain_are_read_together(world: World, open_output: Open) -> None:
     up, down = ViewWriter(world, "one"), ViewWriter(world, "two")
@@ -145,17 +135,15 @@ def test_pipelines_of_a_chain_are_read_together(world: World, open_output: Open)
     up.publish(("one", 1, 10))
     down.publish(("two", 1, 20))
     outputs = [open_output(up.name), open_output(down.name)]
-    with pytest.raises(ConfigError, match="different sources"):
-        read_views(outputs, timeout=NOTHING)
-    world.topics.make(PIPELINES_TOPIC)
-    world.topics.begin()
-    for each, output_source in ((up, down.source), (down, "")):
-        found = registration(each, output_source)
-        world.topics.write((PIPELINES_TOPIC, 0), encode_pipeline_record(found), pipeline_record_key(found))
-    world.topics.end()
+    for read in (read_views, partial(wait_visible, at=at(100))):
+        with pytest.raises(ConfigError, match=f"{down.name} of {down.source}.*started with this version"):
+            read(outputs, timeout=NOTHING)
+    up.root = down.root = "inv"
+    up.publish(("one", 1, 11))
+    down.publish(("two", 1, 21))
     snapshot = read_views(outputs, timeout=NOTHING)
-    assert (snapshot.source, snapshot.position, snapshot.is_consistent) == ("inv", at(100), True)
-    assert wait_visible(outputs, at(100), timeout=NOTHING) == at(100)
+    assert (snapshot.source, snapshot.position, snapshot.is_consistent) == ("inv", at(200), True)
+    assert wait_visible(outputs, at(200), timeout=NOTHING) == at(200)
     assert asyncio.run(read_views_async(outputs, timeout=NOTHING)) == snapshot
 
 
@@ -638,7 +626,7 @@ def test_pipelines_of_two_databases_have_no_common_commit() -> None:
         def newest(self) -> VisibleCommit | None:
             return VisibleCommit("shop", at(1))
 
-    with pytest.raises(ConfigError, match="different sources: inv, shop"):
+    with pytest.raises(ConfigError, match="different sources: p of inv, p of shop"):
         read_views([Advancing(1), Other()])
-    with pytest.raises(ConfigError, match="different sources: inv, shop"):
+    with pytest.raises(ConfigError, match="different sources: p of inv, p of shop"):
         wait_visible([Advancing(1), Other()], at(1), timeout=NOTHING)

@@ -85,6 +85,25 @@ def test_pipelines_that_show_each_key_at_a_commit_of_its_own_are_in_no_snapshot(
     assert (found.snapshot, found.pipelines) == (None, ())
 
 
+def test_pipelines_of_a_chain_are_in_the_snapshot_of_its_database() -> None:
+    view = replace(REGISTRATION.views[0], output_source="totals")
+    first = replace(REGISTRATION, pipeline="a", run="a", views=(view,))
+    entries = [PipelineEntry(first, 0, 1_000)]
+    for name, timeline in (("b", 1), ("c", 2)):  # commits of another timeline have another order
+        run = replace(REGISTRATION, pipeline=name, run=name, source="totals", views=(), timeline=timeline)
+        entries.append(PipelineEntry(run, len(entries), 1_000))
+    for name, lsn in (("a", 300), ("b", 200), ("c", 300)):
+        report = PipelineReport(pipeline=name, run=name, batch_id=3, timeline=1, commit_lsn=lsn)
+        entries.append(PipelineEntry(report, len(entries), 1_000))
+    topology = make_topology(entries, {"inv": make_cut("inv", 400, 900)}, 1_000)
+    barriers = {"inv": BARRIERS, "totals": BARRIERS}
+    (found,) = find_snapshots(topology, barriers)
+    assert (found.source, found.snapshot) == ("inv", text(200))
+    assert [each.pipeline for each in found.pipelines] == ["a", "b"]
+    (part,) = find_snapshots(topology.of_source("totals"), barriers)
+    assert part.source == "totals", "what begins there, if only that is asked for"
+
+
 def test_sources_without_a_barrier_are_left_out() -> None:
     topology = make_topology([], {"inv": make_cut("inv", 400, 900)}, 1_000)
     assert find_snapshots(topology, {}) == ()

@@ -4,6 +4,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -305,6 +306,32 @@ def test_a_new_run_is_told_the_newest_visible_batch(output: Output, batches: lis
     sink.close()
     assert found is not None
     assert (found.batch_id, found.commit_lsn, found.query_id, found.state) == (1, 20, QUERY, "state 1")
+
+
+def test_outputs_say_at_which_source_their_chain_begins(output: Output, batches: list[DocumentBatch]) -> None:
+    asked: list[str] = []
+
+    def find_root(known: str) -> str:
+        asked.append(known)
+        return "database"
+
+    def root_after(*written: DocumentBatch) -> str:
+        sink = output.sink()
+        sink.find_root = find_root
+        run(sink, [*written])
+        with closing(output.sink()) as reader:
+            found = reader.open()
+        return "" if found is None else found.root
+
+    assert (root_after(), asked) == ("", []), "nobody has registered before anything is visible"
+    earlier_version = output.sink()
+    earlier_version.find_root = lambda known: ""
+    run(earlier_version, batches[:1])
+    assert root_after() == "database", "a run that begins says it, though nothing changes"
+    assert root_after(batches[1]) == "database"
+    assert asked == ["inv", "database"], "once a run"
+    run(output.sink(), batches[2:])
+    assert root_after() == "database"
 
 
 @pytest.mark.full

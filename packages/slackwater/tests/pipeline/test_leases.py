@@ -57,6 +57,7 @@ class Output:
 
     def __init__(self) -> None:
         self.told: list[Mapping[CommitPosition, datetime]] = []
+        self.root = "inv"
         self.refuses: Mapping[CommitPosition, str] = {}
         self.error: Exception | None = None
 
@@ -98,7 +99,6 @@ class Run:
         return LeaseHolder(
             self.topic,
             pipeline="orders",
-            source="inv",
             refusal=refusal,
             longest=timedelta(days=1),
             sink=output,
@@ -199,7 +199,11 @@ def test_a_new_run_holds_and_answers_what_is_there(run: Run) -> None:
     ("lease", "refusal", "reason"),
     [
         (LEASE, "it has no history", "it has no history"),
-        (replace(LEASE, source="other"), "", "it reads source inv, but the lease is for a commit of other"),
+        (
+            replace(LEASE, source="a"),
+            "",
+            "it shows commits of inv, but the lease is for a commit of a",
+        ),
         (
             replace(LEASE, expires_ms=epoch_ms(NOW + timedelta(days=1)) + 1),
             "",
@@ -215,6 +219,13 @@ def test_what_cannot_be_held_is_refused_with_the_reason_and_the_output_not_told(
     run.step()
     assert run.output.told == [{}]
     assert run.answer().refusal == reason.replace("\\", "")
+
+
+def test_a_pipeline_that_shows_nothing_yet_refuses(run: Run) -> None:
+    run.output.root = ""
+    run.topic.write(LEASE)
+    run.step()
+    assert run.answer().refusal == "it shows nothing yet, but the lease is for a commit of inv"
 
 
 def test_the_longest_lease_is_held(run: Run) -> None:

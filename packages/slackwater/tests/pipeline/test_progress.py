@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.control import make_topology
+from slackwater.cuts import TopicUnavailableError
 from slackwater.pipeline import load_pipeline, pipeline_definition
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.progress import BatchProgress, RunReporter, make_registration, with_checkpoint
@@ -21,6 +22,7 @@ from slackwater.protocol import (
 )
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.memory import InMemoryPipelineLog
+from slackwater_lab.fakes.topics import REGISTRATION
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 BATCH = BatchProgress(
@@ -260,3 +262,27 @@ def test_pipelines_that_read_each_other_are_linked_by_what_they_register(clock: 
         "order_sizes",
     )
     assert [source.name for source in topology.sources] == ["inv", "order_totals", "order_sizes"]
+
+
+def test_a_chain_begins_at_the_source_that_no_registered_pipeline_of_its_timeline_writes(
+    log: WatchedLog, clock: StandingClock
+) -> None:
+    view = replace(REGISTRATION.views[0], output_source="totals")
+    root = replace(REGISTRATION, pipeline="totals", run="1", views=(view,))
+    sizes = replace(root, pipeline="sizes", source="totals", views=())
+    reporter = RunReporter(log, sizes, clock)
+    assert reporter.find_root("totals") == "totals", "who writes it is not known yet"
+    assert reporter.find_root("inv") == "inv", "what was known stays"
+    log.register(replace(root, timeline=2))
+    assert reporter.find_root("totals") == "totals", "commits there have another order"
+    log.register(root)
+    assert reporter.find_root("totals") == "inv"
+
+
+def test_a_chain_that_cannot_be_read_begins_where_it_did_before(clock: StandingClock) -> None:
+    class Away(InMemoryPipelineLog):
+        def read(self) -> list[PipelineEntry]:
+            raise TopicUnavailableError("slackwater.pipelines", "read", "it is away")
+
+    reporter = RunReporter(Away(clock), replace(REGISTRATION, source="totals"), clock)
+    assert reporter.find_root("inv") == "inv"

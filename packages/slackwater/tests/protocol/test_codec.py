@@ -119,6 +119,7 @@ PROGRESS_RAISED = replace(
         "totals": TopicState("", (0,), (0,)),
     },
 )
+PROGRESS_OF_CHAIN = replace(PROGRESS, source="order_totals", root="inv")
 LEASE = Lease(
     id="4f",
     source="inv",
@@ -234,6 +235,7 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),
     "progress_record_with_topics": (PROGRESS_WITH_TOPICS, encode_progress_record, decode_progress_record),
     "progress_record_with_raised_topics": (PROGRESS_RAISED, encode_progress_record, decode_progress_record),
+    "progress_record_of_chain": (PROGRESS_OF_CHAIN, encode_progress_record, decode_progress_record),
     "lease": (LEASE, encode_lease_record, decode_lease_record),
     "hold": (HOLD, encode_lease_record, decode_lease_record),
     "progress_record_with_state": (PROGRESS_WITH_STATE, encode_progress_record, decode_progress_record),

@@ -326,8 +326,8 @@ class ViewWriter:
     ) -> None:
         self.topics, self.is_latest = world.topics, is_latest
         self.name = name or f"p{uuid.uuid4().hex[:10]}"
-        self.source, self.lsn = "inv", 0
-        """The connector's ``topic.prefix``, and the newest batch."""
+        self.source, self.root, self.lsn = "inv", "", 0
+        """The connector's ``topic.prefix``, that at the beginning of the chain, and the newest batch."""
         self.views = {view: f"{self.name}_{view}" for view in views}
         self.partitions = partitions
         self.batch_id = -1
@@ -377,6 +377,7 @@ class ViewWriter:
             source=self.source,
             timeline=1,
             commit_lsn=lsn,
+            root=self.root,
             topics={
                 topic: TopicState("", start, tuple(found), self.lag_ms, self.raised_ms)
                 for topic, found in ends.items()

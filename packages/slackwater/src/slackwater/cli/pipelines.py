@@ -11,7 +11,6 @@ from typing import TypeVar
 import click
 
 from slackwater.cli.revisions import Registered, follow_one_database
-from slackwater.client import PipelineOutput
 from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, redis_settings
 from slackwater.command.output import ago, aligned, utc
 from slackwater.control import (
@@ -182,20 +181,6 @@ def read_topology(settings: Settings, source: str | None = None, *, is_known: bo
         more = f"it has no cut, and no pipeline reads it; `slackwater sidecar --source {source}` follows it"
         raise unknown("source", source, names, more)
     return found.of_source(source)
-
-
-def of_one_chain(settings: Settings, outputs: list[PipelineOutput]) -> list[PipelineOutput]:
-    """Returns outputs that can be read together if their pipelines are of one chain.
-
-    What pipelines have registered says so; where it cannot be read, the outputs are returned as they are, and
-    their reader refuses those of several sources.
-    """
-    if len(outputs) < 2 or settings.kafka.bootstrap is None:
-        return outputs
-    try:
-        return read_registered(settings).of_first_sources(outputs)
-    except TopicUnavailableError:
-        return outputs
 
 
 def topology_of(

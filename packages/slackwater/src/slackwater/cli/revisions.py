@@ -8,7 +8,6 @@ from datetime import timedelta
 from slackwater.cdc.envelope import End, decode_transaction
 from slackwater.cli.given_pipelines import KINDS, NamedPipeline, open_lake, tables_url
 from slackwater.cli.topics import known_topics, read_to_end
-from slackwater.client import OfOneSource, PipelineOutput
 from slackwater.client.readers import Readers, Switched
 from slackwater.client.topic_views import TopicReaders
 from slackwater.command.invocation import kafka_settings
@@ -115,20 +114,6 @@ class Registered:
     def source(self, name: str) -> str | None:
         """Returns the source whose commits all revisions of a pipeline have; None: there is none."""
         return self._common_source([run.registration for run in self._named(name).values()])
-
-    def of_first_sources(self, outputs: Iterable[PipelineOutput]) -> list[PipelineOutput]:
-        """Returns outputs that name the source at the beginning of the chain that each pipeline is in.
-
-        So pipelines of a chain can be read together. Of a pipeline that has not registered, the output names
-        the source that it reads, as before.
-        """
-        sources = {run.registration.pipeline: run.registration.source for run in self._runs}
-        return [
-            OfOneSource(output, first_source(self._runs, sources[output.pipeline]))
-            if output.pipeline in sources
-            else output
-            for output in outputs
-        ]
 
     def _named(self, name: str) -> dict[int, KnownRun]:
         # Functions that are given documents are pipelines named after the checkpoint, without outputs.

@@ -27,7 +27,6 @@ from slackwater.client.leases import renew_lease as renew_lease
 from slackwater.client.leases import take_lease as take_lease
 from slackwater.client.producer import ProducerTransaction as ProducerTransaction
 from slackwater.client.producer import TransactionalProducer as TransactionalProducer
-from slackwater.client.snapshot import OfOneSource as OfOneSource
 from slackwater.client.snapshot import PipelineOutput as PipelineOutput
 from slackwater.client.snapshot import ReadableStates as ReadableStates
 from slackwater.client.snapshot import ReadLevel as ReadLevel

@@ -71,13 +71,15 @@ def compare_views(
     new: ComparedView,
     key: Sequence[str] = (),
     *,
+    source: str | None = None,
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
 ) -> tuple[CommitPosition, DocumentComparison]:
     """Compares a view in two outputs at the newest commit at which both can be read; returns the commit, too.
 
     It holds the documents of both outputs in memory. It looks for a common commit for up to ``timeout``. For
-    ``key``, see :func:`compare_documents`.
+    ``key``, see :func:`compare_documents`. A ``source`` is the one to name if theirs are several
+    that follow one database.
 
     Raises:
         ConfigError: The outputs have different sources, or documents are not JSON or lack the key.
@@ -87,7 +89,7 @@ def compare_views(
     """
 
     def look() -> tuple[CommitPosition, DocumentComparison]:
-        at = newest_common({old.output: [old.name], new.output: [new.name]}).position
+        at = newest_common({old.output: [old.name], new.output: [new.name]}, source).position
         here, there = (_documents(each, at) for each in (old, new))
         return at, compare_documents(here, there, key)
 

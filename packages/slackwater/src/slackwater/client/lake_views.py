@@ -83,7 +83,7 @@ class LakeOutput:
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol. Earlier states are the ends of batches whose rows the ledger still has."""
-        batch = self._batch_at(at)
+        newest, batch = self._batch_at(at)
         documents = {}
         for view in views:
             try:
@@ -96,17 +96,18 @@ class LakeOutput:
                     "read a later state; another process may have removed snapshots or the table",
                 ) from error
             documents[view] = list(_documents(rows, key or {}))
-        return ViewSnapshot(batch.progress.source, batch.position, documents)
+        return ViewSnapshot(newest.source, batch.position, documents)
 
     def close(self) -> None:
         """See the protocol."""
         self._lake.close()
 
-    def _batch_at(self, at: CommitPosition | None) -> LedgerRow:
+    def _batch_at(self, at: CommitPosition | None) -> tuple[VisibleCommit, LedgerRow]:
+        """Returns the newest commit, and the batch that ends at the given one."""
         batches = self._batches()
-        visible(self.pipeline, _newest(batches), at)
+        newest = visible(self.pipeline, _newest(batches), at)
         if at is None:
-            return batches[-1]
+            return newest, batches[-1]
         # If several batches end at one commit, the last one shows its state.
         found = next((batch for batch in reversed(batches) if batch.position == at), None)
         if found is None:
@@ -118,7 +119,7 @@ class LakeOutput:
                 f"{around}",
                 "read one of these states; the setting `keep` determines how long they are kept",
             )
-        return found
+        return newest, found
 
     def _batches(self) -> list[LedgerRow]:
         """Returns the visible batches that the ledger has, ascending."""

@@ -3,12 +3,11 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from slackwater.client.errors import NotVisibleError, StateNotKeptError
 from slackwater.client.snapshot import (
-    OfOneSource,
     PipelineOutput,
     VisibleCommit,
     newest_common,
@@ -130,22 +129,23 @@ class Switch:
         self, old: PipelineOutput | None, old_names: Collection[str], new: PipelineOutput
     ) -> tuple[Switched, str]:
         """Returns the commit with the name of the source."""
-        if self.source is not None:
-            new = OfOneSource(new, self.source)
-            old = None if old is None else OfOneSource(old, self.source)
-        found = visible(new.pipeline, new.newest())
+        found = self._named(visible(new.pipeline, new.newest()))
         if old is None:
             return Switched(None, None, found.position), found.source
-        seen = visible(old.pipeline, old.newest())
+        seen = self._named(visible(old.pipeline, old.newest()))
         if not self.accept_earlier or seen.source != found.source:
             check_not_behind(old.pipeline, seen, new.pipeline, found)
         try:
-            common = newest_common({old: list(old_names), new: [*self.views.values()]}).position
+            wanted = {old: list(old_names), new: [*self.views.values()]}
+            common = newest_common(wanted, self.source).position
         except StateNotKeptError:
             if not self.accept_earlier:
                 raise
             common = seen.position
         return Switched(old.pipeline, seen.position, common), found.source
+
+    def _named(self, found: VisibleCommit) -> VisibleCommit:
+        return found if self.source is None else replace(found, source=self.source)
 
 
 class Readers(ABC):
@@ -198,8 +198,8 @@ class Readers(ABC):
         It waits until the revision has caught up with the one that is read now, and both have ended a batch
         at one commit. Repeating the call changes nothing. With ``accept_earlier``, it also switches to a
         revision that is behind: readers of a lake then go back to an earlier commit, and readers of topics
-        wait until it has caught up. ``source`` is the source at the beginning of a chain, if the revisions
-        read different revisions of an output and both have the commits of that source.
+        wait until it has caught up. ``source`` is the one to name if the revisions are of two sources that
+        follow one database.
 
         Raises:
             ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another

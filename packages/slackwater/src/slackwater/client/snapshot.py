@@ -4,7 +4,7 @@ import asyncio
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
@@ -43,7 +43,8 @@ class VisibleCommit:
     """The newest commit that is visible in an output."""
 
     source: str
-    """The connector's ``topic.prefix``."""
+    """The ``topic.prefix`` of the connector at the beginning of the chain; if an earlier version has written
+    last, that of the source which the pipeline reads."""
     position: CommitPosition
 
 
@@ -52,7 +53,8 @@ def visible_commit(progress: ProgressRecord | None) -> VisibleCommit | None:
     visible = visible_progress(progress)
     if visible is None:
         return None
-    return VisibleCommit(visible.source, CommitPosition(visible.timeline, visible.commit_lsn))
+    source = visible.root or visible.source
+    return VisibleCommit(source, CommitPosition(visible.timeline, visible.commit_lsn))
 
 
 class ReadLevel(StrEnum):
@@ -153,49 +155,9 @@ class PipelineOutput(Protocol):
         """Frees connections."""
 
 
-class OfOneSource:
-    """A :class:`PipelineOutput` that reports another source, whose commits its own source also has.
-
-    Pipelines of a chain need this: their sources are outputs, possibly of different revisions, but all of
-    them have the commits of the database at the beginning of the chain. Closing it closes the output.
-    """
-
-    def __init__(self, output: PipelineOutput, source: str) -> None:
-        self._output, self._source, self.pipeline = output, source, output.pipeline
-
-    def views(self) -> Sequence[str]:
-        """See the protocol."""
-        return self._output.views()
-
-    def newest(self) -> VisibleCommit | None:
-        """See the protocol."""
-        found = self._output.newest()
-        return None if found is None else replace(found, source=self._source)
-
-    def states(self, views: Sequence[str]) -> ReadableStates | None:
-        """See the protocol."""
-        found = self._output.states(views)
-        return found and replace(found, newest=replace(found.newest, source=self._source))
-
-    def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
-        """See the protocol."""
-        return replace(self._output.read(views, at, key), source=self._source)
-
-    def close(self) -> None:
-        """See the protocol."""
-        self._output.close()
-
-
 @runtime_checkable
-class KnowsPipelines(Protocol):
-    """An output in the cluster in which pipelines register, and leases are kept."""
-
-    def first_source(self, source: str) -> str:
-        """Returns the source at the beginning of the chain that a source is in; itself if it is in none.
-
-        Raises:
-            UnavailableError: The server does not answer.
-        """
+class KnowsLeases(Protocol):
+    """An output in the cluster in which leases are kept."""
 
     def has_lease(self, lease: Lease) -> bool:
         """Returns whether nobody has ended a lease.
@@ -203,10 +165,6 @@ class KnowsPipelines(Protocol):
         Raises:
             UnavailableError: The server does not answer, or the user may not read leases.
         """
-
-
-class _DifferentSourcesError(ConfigError):
-    """The outputs name different sources."""
 
 
 def read_views(
@@ -242,8 +200,7 @@ def read_views(
             commit was found in time, in which case the error names the pipeline that is behind.
         UnavailableError: A server does not answer.
     """
-    at = _commit_to_read(outputs, at, level, clock)
-    return repeated(_of_chain(outputs, partial(_read_once, views, at, level, key)), timeout, clock)
+    return repeated(_reading(outputs, views, at, level, key, clock), timeout, clock)
 
 
 async def read_views_async(
@@ -261,9 +218,7 @@ async def read_views_async(
     A thread reads the outputs. If the call is cancelled, it still waits for a read that has begun, so that
     the outputs are no longer in use when it ends.
     """
-    at = _commit_to_read(outputs, at, level, clock)
-    look = _of_chain(outputs, partial(_read_once, views, at, level, key))
-    return await _repeated_async(look, timeout, clock)
+    return await _repeated_async(_reading(outputs, views, at, level, key, clock), timeout, clock)
 
 
 def wait_visible(
@@ -285,7 +240,7 @@ def wait_visible(
         ConfigError: No pipeline with this name has written here, or the outputs have different sources.
         UnavailableError: A server does not answer.
     """
-    return repeated(_of_chain(outputs, partial(_look_for_commit, at)), timeout, clock)
+    return repeated(partial(_look_for_commit, outputs, at), timeout, clock)
 
 
 async def wait_visible_async(
@@ -296,7 +251,7 @@ async def wait_visible_async(
     clock: Clock | None = None,
 ) -> CommitPosition:
     """Does what :func:`wait_visible` does, without blocking the event loop, as :func:`read_views_async`."""
-    return await _repeated_async(_of_chain(outputs, partial(_look_for_commit, at)), timeout, clock)
+    return await _repeated_async(partial(_look_for_commit, outputs, at), timeout, clock)
 
 
 def visible(pipeline: str, newest: VisibleCommit | None, at: CommitPosition | None = None) -> VisibleCommit:
@@ -323,13 +278,27 @@ def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit 
     )
 
 
-def _commit_to_read(
+def _reading(
+    outputs: Sequence[PipelineOutput],
+    views: Sequence[str],
+    at: CommitPosition | Lease | None,
+    level: ReadLevel,
+    key: Key | None,
+    clock: Clock | None,
+) -> Callable[[], ViewSnapshot | StateNotKeptError]:
+    """Returns what reads views once, with a lease that has been checked."""
+    position = commit_to_read(outputs, at, level, clock)
+    sources = [(f"lease {at.id}", at.source)] if isinstance(at, Lease) else []
+    return partial(_read_once, outputs, views, position, level, key, sources)
+
+
+def commit_to_read(
     outputs: Sequence[PipelineOutput],
     at: CommitPosition | Lease | None,
     level: ReadLevel,
     clock: Clock | None,
 ) -> CommitPosition | None:
-    """Returns the requested commit; None: one has to be found."""
+    """Returns the requested commit; None: one has to be found. Raises like :func:`read_views`."""
     if at is not None and level is ReadLevel.UNCOMMITTED:
         hint = "leave out one of the two: at this level each pipeline is read at its own commit"
         asked = at.position if isinstance(at, Lease) else at
@@ -343,28 +312,31 @@ def _commit_to_read(
             f"lease {at.id} ended at {from_epoch_ms(at.expires_ms):%Y-%m-%d %H:%M:%S} UTC",
             "take a new one for longer, or renew the next one before it expires",
         )
-    if not all(each.has_lease(at) for each in outputs if isinstance(each, KnowsPipelines)):
+    if not all(each.has_lease(at) for each in outputs if isinstance(each, KnowsLeases)):
         raise StateNotKeptError(f"lease {at.id} was ended", "take a new one")
     return at.position
 
 
 def _read_once(
+    outputs: Sequence[PipelineOutput],
     views: Sequence[str],
     at: CommitPosition | None,
     level: ReadLevel,
     key: Key | None,
-    outputs: Sequence[PipelineOutput],
+    sources: Sequence[tuple[str, str]],
 ) -> ViewSnapshot | StateNotKeptError:
     """Reads views, or returns the error if a later attempt may find them at one commit."""
     wanted = views_by_output(outputs, views)
     is_searched = at is None and len(wanted) > 1 and level is not ReadLevel.UNCOMMITTED
     try:
         at = newest_common(wanted).position if is_searched else at
-        found = _joined([each.read(names, at, key) for each, names in wanted.items()])
+        parts = [(each.pipeline, each.read(names, at, key)) for each, names in wanted.items()]
     except StateNotKeptError as error:
         if not is_searched:
             raise
         return error
+    check_source([*sources, *((pipeline, part.source) for pipeline, part in parts)])
+    found = _joined([part for _, part in parts])
     if key and found.keys.keys() == found.documents.keys():
         raise _no_such_key(key, found.keys)
     return found
@@ -383,41 +355,16 @@ def _no_such_key(key: Key, keys: Mapping[str, Sequence[str]]) -> ConfigError:
 
 
 def _look_for_commit(
-    at: CommitPosition, outputs: Sequence[PipelineOutput]
+    outputs: Sequence[PipelineOutput], at: CommitPosition
 ) -> CommitPosition | NotVisibleError:
     """Returns the commit that is visible in all outputs, or the error that names the one that is behind."""
     newest = [each.newest() for each in outputs]
-    _check_source([seen.source for seen in newest if seen is not None])
-    for each, seen in zip(outputs, newest, strict=True):
+    shown = list(zip(outputs, newest, strict=True))
+    check_source([(each.pipeline, seen.source) for each, seen in shown if seen is not None])
+    for each, seen in shown:
         if seen is None or seen.position < at:
             return not_visible(at, each.pipeline, seen)
     return min(seen.position for seen in newest if seen is not None)
-
-
-def _of_chain(
-    outputs: Sequence[PipelineOutput], look_at: Callable[[Sequence[PipelineOutput]], T]
-) -> Callable[[], T]:
-    """Returns what looks at outputs, also if their sources are different but begin one chain."""
-
-    def look() -> T:
-        try:
-            return look_at(outputs)
-        except _DifferentSourcesError:
-            knowing = next((each for each in outputs if isinstance(each, KnowsPipelines)), None)
-            if knowing is None:
-                raise
-            return look_at(_at_first_sources(outputs, knowing))
-
-    return look
-
-
-def _at_first_sources(outputs: Sequence[PipelineOutput], knowing: KnowsPipelines) -> list[PipelineOutput]:
-    """Returns outputs that name the source at the beginning of their chain; one knows those of the others."""
-    found = []
-    for each in outputs:
-        knows, seen = each if isinstance(each, KnowsPipelines) else knowing, each.newest()
-        found.append(each if seen is None else OfOneSource(each, knows.first_source(seen.source)))
-    return found
 
 
 def repeated(
@@ -479,8 +426,10 @@ def views_by_output(
     return found
 
 
-def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> VisibleCommit:
+def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]], source: str | None = None) -> VisibleCommit:
     """Returns the newest commit of the source of all outputs at which their views can be read.
+
+    The source is given for outputs of several sources that follow one database, and is the one that is named.
 
     Raises:
         ConfigError: The outputs have different sources.
@@ -493,11 +442,12 @@ def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> VisibleComm
         if states is None:
             raise not_visible(None, each.pipeline, None)
         found.append((each.pipeline, states))
-    _check_source([states.newest.source for _, states in found])
+    if source is None:
+        check_source([(pipeline, states.newest.source) for pipeline, states in found])
     position = common_position([states for _, states in found])
     if position is None:
         raise _nothing_in_common(found)
-    return VisibleCommit(found[0][1].newest.source, position)
+    return VisibleCommit(source or found[0][1].newest.source, position)
 
 
 def common_position(outputs: Sequence[ReadableStates]) -> CommitPosition | None:
@@ -529,7 +479,6 @@ def _nothing_in_common(found: Sequence[tuple[str, ReadableStates]]) -> StateNotK
 
 
 def _joined(parts: Sequence[ViewSnapshot]) -> ViewSnapshot:
-    _check_source([part.source for part in parts])
     return ViewSnapshot(
         parts[0].source,
         min(part.position for part in parts),
@@ -539,10 +488,17 @@ def _joined(parts: Sequence[ViewSnapshot]) -> ViewSnapshot:
     )
 
 
-def _check_source(sources: Sequence[str]) -> None:
-    if len(set(sources)) > 1:
-        raise _DifferentSourcesError(
-            f"the pipelines read different sources: {', '.join(sorted(set(sources)))}",
-            "commits of different databases have no common order; read the pipelines separately. Those of "
-            "one chain are known as such when all of them have been started",
+def check_source(sources: Sequence[tuple[str, str]]) -> None:
+    """Refuses pipelines whose commits are not those of one source, given the source of each.
+
+    Raises:
+        ConfigError: There are several sources.
+    """
+    if len({source for _, source in sources}) > 1:
+        shown = ", ".join(f"{name} of {source}" for name, source in sorted(sources))
+        raise ConfigError(
+            f"these are commits of different sources: {shown}",
+            "commits of different databases have no common order; read the pipelines separately. Outputs of "
+            "one chain name its database once each of their pipelines was started with this version, after "
+            "the one whose output it reads, at the same timeline",
         )

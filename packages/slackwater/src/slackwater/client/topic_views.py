@@ -24,29 +24,24 @@ from slackwater.client.snapshot import (
 )
 from slackwater.client.transaction import Place
 from slackwater.client.writer import ProducerSettings
-from slackwater.control import first_source, known_pipelines
-from slackwater.cuts.compacted_topic import decoded_entry
 from slackwater.protocol import (
     Clock,
     CommitPosition,
     ConfigError,
     KafkaSettings,
     Lease,
-    PipelineEntry,
     ProgressRecord,
     ReaderSwitch,
     SystemClock,
     TopicState,
     decode_progress_record,
     encode_reader_switch,
-    epoch_ms,
     from_epoch_ms,
     lease_record_key,
 )
 from slackwater.protocol.commit_lookup import PlacedCommit, first_reached, has_reached_lsn
 from slackwater.protocol.keys import (
     LEASES_TOPIC,
-    PIPELINES_TOPIC,
     commit_topic,
     progress_topic,
     readers_topic,
@@ -185,7 +180,7 @@ class TopicOutput:
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol."""
         progress = self._newest()
-        visible(self.pipeline, visible_commit(progress), at)
+        source = visible(self.pipeline, visible_commit(progress), at).source
         folded = {view: FoldedView(key) for view in views}
         starts = self._starts(progress, views)
         if at is None:
@@ -196,25 +191,15 @@ class TopicOutput:
             self._ends_at(at, self._newest(), views)
         documents = {view: list(each.documents.values()) for view, each in folded.items()}
         others = {view: each.other_columns for view, each in folded.items() if each.other_columns}
-        return ViewSnapshot(progress.source, at, documents, keys=others)
-
-    def first_source(self, source: str) -> str:
-        """See :class:`slackwater.client.snapshot.KnowsPipelines`. Pipelines register in the same Kafka."""
-        found = (_registered(each) for each in self._newest_records(PIPELINES_TOPIC).values())
-        known = [entry for entry in found if entry is not None]
-        return first_source(known_pipelines(known, epoch_ms(self._clock.now())), source)
+        return ViewSnapshot(source, at, documents, keys=others)
 
     def has_lease(self, lease: Lease) -> bool:
-        """See :class:`slackwater.client.snapshot.KnowsPipelines`."""
-        found = self._newest_records(LEASES_TOPIC).get(lease_record_key(lease))
-        return found is not None and found.value() is not None
-
-    def _newest_records(self, topic: str) -> dict[bytes, Record]:
-        """Returns the newest record of each key of a topic with one partition; none if there is no topic."""
-        if not self._broker.partitions(topic):
-            return {}
-        with closing(Log(self._broker, topic, lambda record: record, self._clock)) as log:
-            return {each.key() or b"": each for each in log.entries(*log.bounds())}
+        """See :class:`slackwater.client.snapshot.KnowsLeases`."""
+        if not self._broker.partitions(LEASES_TOPIC):
+            return False
+        with closing(Log(self._broker, LEASES_TOPIC, lambda record: record, self._clock)) as log:
+            found = {each.key(): each.value() for each in log.entries(*log.bounds())}
+        return found.get(lease_record_key(lease)) is not None
 
     def close(self) -> None:
         """See the protocol."""
@@ -399,11 +384,6 @@ def _commit_bounds(log: Log[PlacedCommit], progress: ProgressRecord) -> tuple[in
 
 def _begin_of(commit: PlacedCommit) -> CommitPosition:
     return CommitPosition(commit.record.timeline, commit.record.previous_lsn)
-
-
-def _registered(record: Record) -> PipelineEntry | None:
-    value, offset = record.value(), record.offset() or 0
-    return None if value is None else decoded_entry(value, offset, record.timestamp()[1], record.key() or b"")
 
 
 def _decode(record: Record) -> ProgressRecord | None:

@@ -27,7 +27,7 @@ class BarrierStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSnapshot:
-    """The barriers of a source, and the newest one at which all of its pipelines can be read together."""
+    """The barriers of a source, and the newest one at which all pipelines that derive from it can be read."""
 
     source: str
     timeline: int
@@ -42,19 +42,24 @@ class SourceSnapshot:
 def find_snapshots(
     topology: Topology, barriers: Mapping[str, Sequence[CommitPosition]]
 ) -> tuple[SourceSnapshot, ...]:
-    """Finds the newest consistent snapshot of each source.
+    """Finds the newest consistent snapshot of each source that no pipeline writes, chains included.
 
     A pipeline that was stopped counts as well as one that runs: its views are read, too. The barriers are the
     newest ones of each source, ascending; sources without are left out.
     """
+    known = {each.name for each in topology.pipelines}
+    first = [node for node in topology.sources if known.isdisjoint(node.written_by)]
     return tuple(
-        _snapshot(node, topology, barriers[node.name]) for node in topology.sources if barriers.get(node.name)
+        _snapshot(node, topology.of_source(node.name), barriers[node.name])
+        for node in first
+        if barriers.get(node.name)
     )
 
 
 def _snapshot(source: SourceNode, topology: Topology, barriers: Sequence[CommitPosition]) -> SourceSnapshot:
     newest = barriers[-1]
-    whole = [each for each in topology.pipelines if each.source == source.name and each.scope == "strict"]
+    of_order = [p for p in topology.pipelines if source.name == p.source or p.timeline == newest.timeline]
+    whole = [each for each in of_order if each.scope == "strict"]
     shown = {each.name: _newest_at(barriers, _shown(each)) for each in whole}
     reached = [lsn for lsn in shown.values() if lsn is not None]
     common = min(reached) if reached and len(reached) == len(whole) else None

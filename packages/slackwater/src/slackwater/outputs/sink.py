@@ -10,7 +10,7 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple, TypedDict, TypeVar, Unpack
 
@@ -25,6 +25,7 @@ from slackwater.protocol import (
     ProgressRecord,
     SystemClock,
     UnavailableError,
+    visible_progress,
 )
 
 T = TypeVar("T")
@@ -124,6 +125,11 @@ class Sink(ABC):
         self._clock = options.get("clock") or SystemClock()
         self._waiting = options.get("waiting") or Waiting()
         self._run = uuid.uuid4().hex
+        self.root = ""
+        """The source at the beginning of the chain that the pipeline is in; empty: nothing is visible yet."""
+        self.find_root: Callable[[str], str] = lambda known: known
+        """Returns it, given the one that is known so far. Called once, when something is visible, because all
+        pipelines of the chain have registered by then."""
         self._fenced: OvertakenError | None = None
 
     @abstractmethod
@@ -254,6 +260,12 @@ class Sink(ABC):
                 retry.pause()
                 attempts += 1
 
+    def _rooted(self, progress: ProgressRecord) -> ProgressRecord:
+        """Returns progress that says at which source its chain begins."""
+        if not self.root and visible_progress(progress) is not None:
+            self.root = self.find_root(progress.root or progress.source)
+        return replace(progress, root=self.root)
+
     def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
         pipeline, started, written = self._settings.pipeline, self._clock.monotonic(), Written()
         try:
@@ -261,7 +273,8 @@ class Sink(ABC):
             check_owner(pipeline, visible, query_id, self._kept_in)
             was_covered = self._is_covered(batch, visible)
             if not was_covered:
-                written = self._put(batch, progress_after(pipeline, query_id, batch, self._run))
+                progress = self._rooted(progress_after(pipeline, query_id, batch, self._run))
+                written = self._put(batch, progress)
                 self._probe(SinkStep.PROGRESS, batch.batch_id)
         except BaseException:
             self._discard()

@@ -44,14 +44,13 @@ class LeaseHolder:
         log: LeaseLog,
         *,
         pipeline: str,
-        source: str,
         refusal: str,
         longest: timedelta,
         sink: Sink,
         clock: Clock,
     ) -> None:
         self._log, self._sink, self._clock = log, sink, clock
-        self._pipeline, self._source, self._longest = pipeline, source, longest
+        self._pipeline, self._longest = pipeline, longest
         self._refusal = refusal
         self._lock = threading.Lock()
         self._known: Mapping[str, Lease] | None = None
@@ -129,8 +128,9 @@ class LeaseHolder:
         """Returns why a lease is refused whatever the sink can do; empty if it is not."""
         if self._refusal:
             return self._refusal
-        if lease.source != self._source:
-            return f"it reads source {self._source}, but the lease is for a commit of {lease.source}"
+        if lease.source != self._sink.root:
+            shown = f"commits of {self._sink.root}" if self._sink.root else "nothing yet"
+            return f"it shows {shown}, but the lease is for a commit of {lease.source}"
         if from_epoch_ms(lease.expires_ms) > self._clock.now() + self._longest:
             return f"it holds states for at most {self._longest.total_seconds():.0f} s (run.longest_lease)"
         return ""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import Final
 
-from slackwater.control import HELD_FOR, KnownRun, holder_of, superseded
+from slackwater.control import HELD_FOR, KnownRun, first_source, holder_of, known_pipelines, superseded
 from slackwater.cuts import PipelineLog, TopicUnavailableError
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.batch import starting_over
@@ -181,6 +181,21 @@ class RunReporter:
             with suppress(TopicUnavailableError):  # the next run does it
                 for other in superseded(self._registration, entries, self._now_ms(), offset):
                     self._log.forget(other.registration.pipeline, other.registration.run)
+
+    def find_root(self, known: str) -> str:
+        """Returns the source at the beginning of the pipeline's chain, as the pipelines have registered.
+
+        What is known so far is returned if nobody has registered the pipeline that writes the source, if that
+        one reads another timeline, so that commits have another order there, or if it cannot be read.
+        """
+        own, found = self._registration, self._registration.source
+        with self._tolerated(f"it is not known whether another pipeline writes source {own.source}"):
+            with self._lock:  # the thread that reports uses the log, too
+                entries = self._log.read()
+            runs = known_pipelines(entries, self._now_ms())
+            of_timeline = [run for run in runs if run.registration.timeline == own.timeline]
+            found = first_source(of_timeline, own.source)
+        return known if found == own.source else found
 
     def report_start(self, progress: ProgressRecord | None) -> None:
         """Records what is visible at the start; None if nothing is visible yet."""

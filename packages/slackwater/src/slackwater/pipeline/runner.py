@@ -238,7 +238,6 @@ class PipelineRun:
         return LeaseHolder(
             LeaseLog(self._settings.servers.kafka),
             pipeline=self._definition.name,
-            source=self._definition.source,
             refusal="" if self._definition.scope is Scope.STRICT else refusal,
             longest=self._settings.longest_lease,
             sink=self._sink,
@@ -330,6 +329,7 @@ class PipelineRun:
             identity = self._checkpoint.claim(self._fingerprint)
             self._reporter.register(identity.query_id)
             self._announce_wait_for_sink("its outputs")
+            self._sink.find_root = self._reporter.find_root
             progress = self._sink.open()
             keeper = self._open_state(progress)
             beginning = self._copied_batch() if progress is None else None

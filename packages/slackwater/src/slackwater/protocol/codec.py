@@ -249,6 +249,7 @@ class _ProgressFields(_Fields, omit_defaults=True):
     topics: dict[str, tuple[str, tuple[Count, ...], tuple[Count, ...]]] = {}
     raised: dict[str, tuple[Moment, Moment]] = {}
     state: str = ""
+    root: str = ""
 
 
 class _MarkerFields(_Fields):

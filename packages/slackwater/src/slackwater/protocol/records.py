@@ -363,6 +363,9 @@ class ProgressRecord:
     """Output and commit topics by name; empty in records of older versions."""
     state: str = ""
     """The name of the manifest of the state after the batch; empty in records of older versions."""
+    root: str = ""
+    """The source at the beginning of the chain that the pipeline is in, whose commits its outputs show; empty
+    in records of older versions."""
 
 
 def nothing_visible(pipeline: str) -> ProgressRecord:

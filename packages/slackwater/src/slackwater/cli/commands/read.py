@@ -21,7 +21,6 @@ from slackwater.cli.given_pipelines import (
     pipelines_to_read,
 )
 from slackwater.cli.main import settings_command, settings_group
-from slackwater.cli.pipelines import of_one_chain
 from slackwater.cli.revisions import read_by
 from slackwater.client import (
     NotVisibleError,
@@ -166,8 +165,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
                     if lease_id is None
                     else find_lease(log, lease_id, epoch_ms(SystemClock().now())).lease
                 )
-        together = of_one_chain(settings, outputs) if lease is None else outputs
-        found = read_views(together, wanted, at=lease or at, level=ReadLevel(level), key=key, timeout=limit)
+        found = read_views(outputs, wanted, at=lease or at, level=ReadLevel(level), key=key, timeout=limit)
     if as_json:
         click.echo(snapshot_json(found, lease))
     else:
@@ -319,7 +317,7 @@ def wait(
     with open_outputs(settings, pipelines) as outputs:
         late: NotVisibleError | None = None
         try:
-            wait_visible(of_one_chain(settings, outputs), at, timeout=timedelta(seconds=timeout))
+            wait_visible(outputs, at, timeout=timedelta(seconds=timeout))
         except NotVisibleError as error:
             late = error
         shown = {each.pipeline: each.newest() for each in outputs}

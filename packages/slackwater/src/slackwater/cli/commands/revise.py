@@ -23,7 +23,7 @@ from slackwater.cli.revisions import (
     revision_status,
     switch_readers,
 )
-from slackwater.client import ComparedView, DocumentComparison, OfOneSource, PipelineOutput, compare_views
+from slackwater.client import ComparedView, DocumentComparison, PipelineOutput, compare_views
 from slackwater.command.invocation import setting, timeout_option
 from slackwater.command.output import Output, aligned, json_option
 from slackwater.control import PipelineState, Progress, Topology
@@ -377,7 +377,9 @@ def _compared(
         for view in views:
             if output is not None:
                 output.progress(f"reading {view} from {both[0].name} and {both[1].name}")
-            found[view] = compare_views(*_sides(pair, view, opened), keys.get(view, ()), timeout=limit)
+            old, new = _sides(pair, view, opened)
+            key, source = keys.get(view, ()), pair.first_source
+            found[view] = compare_views(old, new, key, source=source, timeout=limit)
     if output is not None:
         output.end_progress()
     return found
@@ -423,11 +425,7 @@ def _sides(
     pair: RevisionPair, view: str, outputs: Sequence[PipelineOutput]
 ) -> tuple[ComparedView, ComparedView]:
     old, new = (
-        ComparedView(
-            OfOneSource(output, pair.first_source),
-            name_in_output(each),
-            is_change_event=each.format == "debezium",
-        )
+        ComparedView(output, name_in_output(each), is_change_event=each.format == "debezium")
         for output, each in zip(outputs, pair.of_view(view), strict=True)
     )
     return old, new

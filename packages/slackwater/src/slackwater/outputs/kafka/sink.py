@@ -167,9 +167,8 @@ class KafkaSink(Sink):
         """Writes the newest progress again, with the id of this run, when no earlier run writes any more."""
         newest = newest_progress(self._patient)
         self._guard.check(newest)
-        claim = replace(
-            newest or nothing_visible(self._settings.pipeline), run=self._run, topics=self._guard.states
-        )
+        known = self._rooted(newest or nothing_visible(self._settings.pipeline))
+        claim = replace(known, run=self._run, topics=self._guard.states)
         self._write_alone(producer, claim)
         return visible_progress(claim)
 

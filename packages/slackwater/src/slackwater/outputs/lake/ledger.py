@@ -5,7 +5,8 @@ the progress record. A batch is visible when its row is. Rows are added on top o
 same run, so a run that takes over the ledger prevents all earlier ones from adding rows.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final
@@ -92,8 +93,12 @@ class Ledger:
         head = self._table.load()
         return [] if head is None else self._rows(head)
 
-    def take_over(self, keep_since: datetime) -> None:
+    def take_over(
+        self, keep_since: datetime, rooted: Callable[[ProgressRecord], ProgressRecord] = lambda same: same
+    ) -> None:
         """Takes over the ledger for this run, so that no earlier run can add a row; omits old rows.
+
+        `rooted` returns the newest progress as this run knows it.
 
         Raises:
             SnapshotConflictError: Another run committed at the same moment; try again.
@@ -106,6 +111,10 @@ class Ledger:
             return
         rows = self._rows(head)
         newest = self._newest_of(rows)
+        if newest is not None:
+            rows.remove(newest)
+            newest = replace(newest, progress=rooted(newest.progress))
+            rows.append(newest)
         self._replace(rows, keep_since)
         self.newest = newest
 

@@ -129,7 +129,7 @@ class LakeSink(Sink):
 
     def _take_over(self) -> ProgressRecord | None:
         """Takes over the ledger, then creates tables or restores the snapshots that the ledger names."""
-        self._ledger.take_over(self._keep_since())
+        self._ledger.take_over(self._keep_since(), self._rooted)
         self._settle()
         return self._visible
 

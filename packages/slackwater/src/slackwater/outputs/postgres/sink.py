@@ -157,7 +157,7 @@ class PostgresSink(Sink):
                 ledger.begin_alone(database)
                 progress = visible_progress(newest)
                 self._oids = prepare_tables(database, self._settings, has_progress=progress is not None)
-                ledger.claim(database, replace(newest, run=self._run))
+                ledger.claim(database, replace(self._rooted(newest), run=self._run))
         return progress
 
     def _take_over_again(self) -> Database:
