@@ -4,22 +4,28 @@ import json
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from slackwater.cdc.commit_avro import encode_commit_avro
 from slackwater.cli import main
 from slackwater.dev import KafkaBroker
+from slackwater.kafka.registry import wire_header
 from slackwater.protocol import (
     CommitRecord,
     OffsetRange,
     ProgressRecord,
+    SchemaLanguage,
     TopicState,
+    commit_schema,
     encode_commit_record,
     encode_progress_record,
 )
+from slackwater_lab.fakes.registry import RegistryServer
 from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
@@ -38,12 +44,20 @@ class Written:
 
 
 @pytest.fixture(scope="module")
-def written(kafka_broker: KafkaBroker) -> Written:
+def registry() -> Iterator[RegistryServer]:
+    with RegistryServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def written(kafka_broker: KafkaBroker, registry: RegistryServer) -> Written:
     """Five commits, LSN 10 to 50, each in its own Kafka transaction; an aborted one after the second."""
     name = f"p{uuid.uuid4().hex[:10]}"
     topics = (f"{name}.a", f"{name}.b")
     make_topics(kafka_broker.bootstrap, topics, 2)
-    others = [*(f"{topic}.commits" for topic in topics), f"{name}.slackwater.progress"]
+    begin = wire_header(registry.register(commit_schema(SchemaLanguage.AVRO)))
+    in_avro = f"{topics[0]}.commits-avro"
+    others = [*(f"{topic}.commits" for topic in topics), in_avro, f"{name}.slackwater.progress"]
     make_topics(kafka_broker.bootstrap, others, 1)
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap, "transactional.id": name})
     producer.init_transactions(SECONDS)
@@ -51,8 +65,10 @@ def written(kafka_broker: KafkaBroker) -> Written:
     for number in range(1, COMMITS + 1):
         producer.begin_transaction()
         offsets.append(produce(producer, topics, number))
+        record = commit(name, number, offsets[-1])
         for topic in topics:
-            producer.produce(f"{topic}.commits", commit(name, number, offsets[-1]))
+            producer.produce(f"{topic}.commits", encode_commit_record(record))
+        producer.produce(in_avro, begin + encode_commit_avro(record))
         left = {t: TopicState("", (0,), (0,)) for t in (*topics, *(f"{t}.commits" for t in topics))}
         progress = ProgressRecord(
             pipeline=name,
@@ -68,7 +84,8 @@ def written(kafka_broker: KafkaBroker) -> Written:
         if number == 2:
             producer.begin_transaction()
             produce(producer, topics, 99)
-            producer.produce(f"{topics[0]}.commits", b"never visible")
+            for log in (f"{topics[0]}.commits", in_avro):
+                producer.produce(log, b"never visible")
             producer.abort_transaction(SECONDS)
     return Written(kafka_broker.bootstrap, name, topics, offsets)
 
@@ -91,20 +108,18 @@ def produce(producer: Producer, topics: tuple[str, str], number: int) -> dict[st
     }
 
 
-def commit(pipeline: str, number: int, offsets: dict[str, dict[int, OffsetRange]]) -> bytes:
-    return encode_commit_record(
-        CommitRecord(
-            pipeline=pipeline,
-            source="s",
-            timeline=1,
-            commit_lsn=number * 10,
-            previous_lsn=number * 10 - 10,
-            xid=None,
-            commit_ts_ms=number,
-            commit_ts_ns=number * 10**6,
-            offsets=offsets,
-            schemas=dict.fromkeys(offsets, ("v:1",)),
-        )
+def commit(pipeline: str, number: int, offsets: dict[str, dict[int, OffsetRange]]) -> CommitRecord:
+    return CommitRecord(
+        pipeline=pipeline,
+        source="s",
+        timeline=1,
+        commit_lsn=number * 10,
+        previous_lsn=number * 10 - 10,
+        xid=None,
+        commit_ts_ms=number,
+        commit_ts_ns=number * 10**6,
+        offsets=offsets,
+        schemas=dict.fromkeys(offsets, ("v:1",)),
     )
 
 
@@ -145,8 +160,16 @@ def test_the_command_says_which_commit_holds_a_record_and_where_a_commit_begins(
 
 
 @pytest.mark.full
-def test_the_plain_example_reads_every_transaction_whole(written: Written) -> None:
-    arguments = [sys.executable, str(EXAMPLE), written.bootstrap, f"{written.topics[0]}.commits"]
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_the_plain_example_reads_every_transaction_whole(
+    written: Written, registry: RegistryServer, form: str
+) -> None:
+    log = (
+        [f"{written.topics[0]}.commits"]
+        if form == "json"
+        else [f"{written.topics[0]}.commits-avro", registry.url]
+    )
+    arguments = [sys.executable, str(EXAMPLE), written.bootstrap, *log]
     ran = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert ran.returncode == 0, ran.stderr
     found = [json.loads(line) for line in ran.stdout.splitlines()]

@@ -12,6 +12,7 @@ from slackwater.cli import main
 from slackwater.cuts import CutLog
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import KafkaSettings
+from slackwater_lab.fakes.registry import RegistryServer
 from slackwater_lab.fakes.topics import make_cut
 from slackwater_lab.topics import make_topics
 
@@ -100,6 +101,25 @@ def test_a_table_that_may_be_missing_is_a_warning(world: World, findings: Findin
     world.publish_cut()
     assert main.run([*world.arguments, "--allow-missing-tables"]) == 0
     assert findings()["table public.invoice"].startswith("warning there is no topic")
+
+
+def test_a_registry_that_would_refuse_the_schema_of_commit_records_is_found(
+    world: World, findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.make_topic()
+    world.publish_cut()
+    file = world.folder / "pipeline.toml"
+    file.write_text(f'{file.read_text()}\ncommit_format = "avro"\n')
+    assert main.run(world.arguments) == 1
+    assert "no schema registry is configured" in findings()["outputs"]
+    with RegistryServer() as registry:
+        monkeypatch.setenv("SLACKWATER_REGISTRY_URL", registry.url)
+        assert main.run(world.arguments) == 0
+        assert findings()["outputs"].startswith("ok ")
+        assert not registry.subjects
+        registry.incompatible[f"late-{world.source}.revenue.commits-avro-value"] = "a field is missing"
+        assert main.run(world.arguments) == 1
+        assert "a field is missing" in findings()["outputs"]
 
 
 def test_a_checkpoint_of_another_pipeline_is_found(world: World, findings: Findings) -> None:

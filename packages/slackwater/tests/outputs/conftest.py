@@ -1,13 +1,17 @@
+import json
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import cast
+from io import BytesIO
+from typing import Any, cast
 
+import fastavro
 import msgspec
 import pytest
 import zstandard
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from slackwater.dev import KafkaBroker
 from slackwater.engine.payloads import Document, DocumentBatch
@@ -15,12 +19,17 @@ from slackwater.outputs.contract import Emit
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.protocol import (
     BatchHeader,
+    CommitFormat,
     CommitRecord,
     KafkaSettings,
     ProgressRecord,
+    RegistrySettings,
+    SchemaLanguage,
+    commit_schema,
     decode_commit_record,
     decode_progress_record,
 )
+from slackwater_lab.fakes.registry import RegistryServer
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
@@ -77,6 +86,10 @@ class TopicReader:
             found.append(Record(partition, offset, message.key(), message.value(), headers))
         return sorted(found, key=lambda r: (r.partition, r.offset))
 
+    def exist(self, names: Iterable[str]) -> bool:
+        known = AdminClient({"bootstrap.servers": self._bootstrap}).list_topics(timeout=SECONDS_TO_ANSWER)
+        return not known.topics.keys().isdisjoint(names)
+
     def documents(
         self, settings: KafkaSinkSettings, isolation: str = "read_committed", view: int = 0
     ) -> list[Record]:
@@ -84,6 +97,35 @@ class TopicReader:
 
     def commits(self, settings: KafkaSinkSettings, view: int = 0) -> list[CommitRecord]:
         return [decode_commit_record(r.value or b"") for r in self.records(settings.outputs[view].commits)]
+
+    def avro_commits(self, settings: KafkaSinkSettings, view: int = 0) -> list[Any]:
+        """The commit records in Avro, as a plain reader sees them; they say the same as those in JSON."""
+        schema = fastavro.parse_schema(json.loads(commit_schema(SchemaLanguage.AVRO)))
+        found = [
+            fastavro.schemaless_reader(BytesIO((r.value or b"")[5:]), schema, None)
+            for r in self.records(f"{settings.outputs[view].name}.commits-avro")
+        ]
+        assert found == [
+            {
+                "commit_id": each.commit_id,
+                "producer_name": settings.pipeline,
+                "commit_epoch_ns": each.commit_ts_ns,
+                "record_count": each.record_count,
+                "topics": [
+                    {
+                        "topic_name": topic,
+                        "schema_names": list(each.schemas[topic]),
+                        "offsets": [
+                            {"min_offset": r.first_offset, "max_offset": r.last_offset, "partition": p}
+                            for p, r in ranges.items()
+                        ],
+                    }
+                    for topic, ranges in each.offsets.items()
+                ],
+            }
+            for each in self.commits(settings, view)
+        ]
+        return found
 
     def progress(self, settings: KafkaSinkSettings) -> list[ProgressRecord]:
         """One record per batch: without those in which a new run says again what the one before has said."""
@@ -106,6 +148,23 @@ def bootstrap(kafka_broker: KafkaBroker) -> str:
 @pytest.fixture
 def topics(bootstrap: str) -> TopicReader:
     return TopicReader(bootstrap)
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with RegistryServer() as running:
+        yield running
+
+
+def with_avro_commits(settings: KafkaSinkSettings, registry: RegistryServer) -> KafkaSinkSettings:
+    outputs = tuple(replace(output, commit_format=CommitFormat.AVRO) for output in settings.outputs)
+    return replace(settings, outputs=outputs, registry=RegistrySettings(url=registry.url))
+
+
+@pytest.fixture
+def in_avro(registry: RegistryServer) -> Callable[[KafkaSinkSettings], KafkaSinkSettings]:
+    """Lets settings have commit records in Avro, too."""
+    return lambda settings: with_avro_commits(settings, registry)
 
 
 @pytest.fixture

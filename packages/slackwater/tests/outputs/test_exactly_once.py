@@ -119,15 +119,20 @@ def test_batches_become_visible_with_their_commit_records_and_progress(
 
 @pytest.mark.parametrize("emit", list(Emit))
 def test_commit_records_name_exactly_the_offsets_of_the_documents(
-    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, emit: Emit
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    in_avro: Callable[[KafkaSinkSettings], KafkaSinkSettings],
+    emit: Emit,
 ) -> None:
-    settings = make_settings(emit)
+    settings = in_avro(make_settings(emit))
     run(settings, [make_batch(n) for n in range(3)])
     by_commit: dict[int, dict[int, list[int]]] = {}
     for record in topics.documents(settings):
         lsn = int(record.headers["slackwater-commit-lsn"])
         by_commit.setdefault(lsn, {}).setdefault(record.partition, []).append(record.offset)
     commits = topics.commits(settings)
+    assert len(topics.avro_commits(settings)) == len(commits)
     told = {
         commit.commit_lsn: {
             p: (r.count, r.first_offset, r.last_offset)

@@ -7,38 +7,37 @@ from itertools import count
 
 import pytest
 
+from slackwater.cdc.commit_avro import encode_commit_avro
 from slackwater.outputs.contract import Emit
-from slackwater.outputs.kafka import guard
+from slackwater.outputs.kafka import answers, guard
 from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.kafka.topics import TopicRule, topic_rules
 from slackwater.protocol import (
+    CommitFormat,
+    CommitPosition,
     CommitRecord,
+    ConfigError,
     KafkaSettings,
     OffsetRange,
     ProgressRecord,
     StateError,
     TopicState,
+    encode_commit_record,
     epoch_ms,
 )
 
 SETTINGS = KafkaSinkSettings(
-    pipeline="orders", outputs=(OutputTopic("out"), OutputTopic("sums")), kafka=KafkaSettings("b:1")
+    pipeline="orders",
+    outputs=(OutputTopic("out"), OutputTopic("sums", commit_format=CommitFormat.AVRO)),
+    kafka=KafkaSettings("b:1"),
 )
 ACCEPTING = replace(SETTINGS, accept_changed_output=True)
 
 
-def commit(commit_lsn: int = 10, pipeline: str = "orders") -> CommitRecord:
-    return CommitRecord(
-        pipeline=pipeline,
-        source="inv",
-        timeline=1,
-        commit_lsn=commit_lsn,
-        previous_lsn=0,
-        xid=None,
-        commit_ts_ms=0,
-        offsets={},
-    )
+def commit(commit_lsn: int = 10, pipeline: str = "orders") -> tuple[str, CommitPosition]:
+    return pipeline, CommitPosition(1, commit_lsn)
 
 
 def test_topics_of_latest_keep_documents_that_were_replaced_for_a_while() -> None:
@@ -61,7 +60,7 @@ class Topics:
 
     kept: dict[str, TopicState] = field(default_factory=dict)
     visible: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    commits: dict[str, CommitRecord] = field(default_factory=dict)
+    commits: dict[str, tuple[str, CommitPosition]] = field(default_factory=dict)
     ids: Iterator[int] = field(default_factory=count)
     lags: dict[str, int] = field(default_factory=lambda: {"out": KEPT, "sums": KEPT})
     happened: list[str] = field(default_factory=list)
@@ -101,7 +100,7 @@ class Topics:
         places = [(p, offset) for p, offset in self.visible[topic] if offset >= positions.get(p, 1 << 60)]
         return min(places, default=None)
 
-    def newest_commit(self, _settings: KafkaSinkSettings, topic: str) -> CommitRecord | None:
+    def newest_commit(self, _settings: KafkaSinkSettings, topic: str) -> tuple[str, CommitPosition] | None:
         return self.commits.get(topic)
 
     def write(self, topic: str, offset: int, partition: int = 0) -> None:
@@ -123,6 +122,9 @@ class Topics:
             self.write(output.name, written[output.name][0].first_offset)
             self.write(output.commits, self.kept[output.commits].end[0])
             self.commits[output.commits] = commit(10 * (number + 1))
+        for name in SETTINGS.avro_commits:
+            self.write(name, self.kept[name].end[0])
+            self.commits[name] = commit(10 * (number + 1))
         return progress(number, states)
 
 
@@ -200,6 +202,10 @@ CHANGES: list[tuple[Callable[[Topics, str], None], str, str]] = [
     (grow, "sums", "found 5"),
     (write, "out", "record of another writer at offset 2 of partition 0"),
     (write_commit, "sums.commits", "pipeline 'others' wrote"),
+    (delete, "sums.commits-avro", "none: it was deleted"),
+    (remake, "sums.commits-avro", "recreated"),
+    (cut, "sums.commits-avro", "starts at offset 1"),
+    (write_commit, "sums.commits-avro", "pipeline 'others' wrote"),
 ]
 
 
@@ -367,3 +373,28 @@ def test_a_topic_that_is_not_compacted_is_left_alone(topics: Topics) -> None:
     hold(found, topics, NOW + HOUR)
     assert topics.lags == {"sums": KEPT + HOUR_MS}
     assert found.states["out"].lag_ms is None
+
+
+def test_without_a_registry_commit_records_in_avro_are_refused_before_kafka_is_asked() -> None:
+    with pytest.raises(ConfigError, match=r"'sums\.commits-avro' with a schema.*registry\.url"):
+        KafkaSink(SETTINGS).check(None)
+
+
+def test_the_newest_commit_record_is_read_in_the_form_of_its_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = CommitRecord(
+        pipeline="orders",
+        source="inv",
+        timeline=2,
+        commit_lsn=10,
+        previous_lsn=0,
+        xid=None,
+        commit_ts_ms=0,
+        offsets={},
+    )
+    forms = {
+        "sums.commits": encode_commit_record(record),
+        "sums.commits-avro": bytes(5) + encode_commit_avro(record),
+    }
+    monkeypatch.setattr(answers, "_newest_value", lambda _, topic: forms[topic])
+    for topic in forms:
+        assert answers.newest_commit(SETTINGS, topic) == ("orders", CommitPosition(2, 10))

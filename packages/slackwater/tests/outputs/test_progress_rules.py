@@ -19,7 +19,6 @@ from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.sink import Failure, Sink, Written
 from slackwater.protocol import (
     CommitPosition,
-    CommitRecord,
     KafkaSettings,
     OffsetRange,
     ProgressRecord,
@@ -175,17 +174,8 @@ def test_a_topic_of_which_nothing_is_known_may_hold_records_of_others_everywhere
     assert first_unknown_offsets(None, found(start=(3, 5), end=(11, 5))) == {0: 3}
 
 
-def commit(pipeline: str = "orders", timeline: int = 1, commit_lsn: int = 40) -> CommitRecord:
-    return CommitRecord(
-        pipeline=pipeline,
-        source="inv",
-        timeline=timeline,
-        commit_lsn=commit_lsn,
-        previous_lsn=30,
-        xid=None,
-        commit_ts_ms=0,
-        offsets={},
-    )
+def commit(pipeline: str = "orders", commit_lsn: int = 40, timeline: int = 1) -> tuple[str, CommitPosition]:
+    return pipeline, CommitPosition(timeline, commit_lsn)
 
 
 def test_the_newest_commit_record_is_the_one_of_the_newest_batch() -> None:
@@ -202,7 +192,9 @@ def test_the_newest_commit_record_is_the_one_of_the_newest_batch() -> None:
         (commit(timeline=2), "of timeline 2"),
     ],
 )
-def test_any_other_newest_commit_record_is_a_change(newest: CommitRecord | None, told: str) -> None:
+def test_any_other_newest_commit_record_is_a_change(
+    newest: tuple[str, CommitPosition] | None, told: str
+) -> None:
     assert told in reason(compare_commits(progress(), newest))
 
 

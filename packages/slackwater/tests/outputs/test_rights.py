@@ -83,7 +83,9 @@ def rights(broker: LabBroker) -> Rights:
 
 
 @pytest.fixture
-def settings(broker: LabBroker, rights: Rights) -> KafkaSinkSettings:
+def settings(
+    broker: LabBroker, rights: Rights, in_avro: Callable[[KafkaSinkSettings], KafkaSinkSettings]
+) -> KafkaSinkSettings:
     """Those of a pipeline whose user has the rights that the documentation asks for."""
     name = f"p{uuid.uuid4().hex[:12]}"
     options = {
@@ -97,7 +99,8 @@ def settings(broker: LabBroker, rights: Rights) -> KafkaSinkSettings:
         outputs=(OutputTopic(f"{name}.out", 2),),
         kafka=KafkaSettings(broker.bootstrap_for("users"), options),
     )
-    for topic in (f"{name}.out", f"{name}.out.commits", found.progress_topic):
+    found = in_avro(found)
+    for topic in (*found.written_topics, found.progress_topic):
         rights.grant(
             T,
             topic,
@@ -126,6 +129,7 @@ def resources(settings: KafkaSinkSettings) -> dict[str, tuple[ResourceType, str]
     return {
         "output": (T, settings.outputs[0].name),
         "commits": (T, settings.outputs[0].commits),
+        "commits in Avro": (T, f"{settings.outputs[0].name}.commits-avro"),
         "progress": (T, settings.progress_topic),
         "transactional id": (X, settings.transactional_id),
     }
@@ -139,6 +143,8 @@ def resources(settings: KafkaSinkSettings) -> dict[str, tuple[ResourceType, str]
         ("output", AclOperation.READ),
         pytest.param("commits", AclOperation.WRITE, marks=pytest.mark.slow),
         pytest.param("commits", AclOperation.READ, marks=pytest.mark.slow),
+        ("commits in Avro", AclOperation.WRITE),
+        pytest.param("commits in Avro", AclOperation.READ, marks=pytest.mark.slow),
         pytest.param("progress", AclOperation.WRITE, marks=pytest.mark.slow),
         pytest.param("progress", AclOperation.READ, marks=pytest.mark.slow),
         ("transactional id", AclOperation.WRITE),

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from email.message import Message
@@ -18,7 +18,14 @@ from slackwater.outputs.contract import Emit, Format, KeyFormat, OutputRefusedEr
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputForm, output_form
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.outputs.sink import Waiting
-from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError
+from slackwater.protocol import (
+    ConfigError,
+    InputError,
+    RegistrySettings,
+    SchemaLanguage,
+    UnavailableError,
+    commit_schema,
+)
 from slackwater.sql.plan import OutputColumn, PublishedView
 from slackwater_lab.fakes.registry import RegistryServer
 
@@ -38,9 +45,8 @@ DOCUMENTS: list[Document] = [
 
 
 @pytest.fixture
-def server() -> Iterator[RegistryServer]:
-    with RegistryServer() as running:
-        yield running
+def server(registry: RegistryServer) -> RegistryServer:
+    return registry
 
 
 def form(value: Format, keys: KeyFormat = KeyFormat.JSON, view: PublishedView = VIEW) -> OutputForm:
@@ -274,3 +280,89 @@ def test_forms_that_a_view_cannot_have_are_refused(
 def test_plain_documents_with_json_keys_need_no_form() -> None:
     assert output_form(VIEW, Format.JSON, KeyFormat.JSON) is None
     assert output_form(replace(VIEW, key=()), Format.DEBEZIUM, KeyFormat.JSON) is None
+
+
+InAvro = Callable[[KafkaSinkSettings], KafkaSinkSettings]
+
+
+def test_commit_records_in_avro_carry_the_id_of_the_printed_schema(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    server: RegistryServer,
+    in_avro: InAvro,
+) -> None:
+    settings = in_avro(make_settings(Emit.TRANSACTIONS, 1))
+    written(settings, [make_batch(0)])
+    topic = f"{settings.outputs[0].name}.commits-avro"
+    assert list(server.subjects) == [f"{topic}-value"]
+    assert list(server.schemas.values()) == [commit_schema(SchemaLanguage.AVRO)]
+    records = topics.records(topic)
+    assert [decoded(each.value, server) for each in records] == topics.avro_commits(settings)
+    assert [each.headers for each in records] == [
+        each.headers for each in topics.records(settings.outputs[0].commits)
+    ]
+
+
+def refused(settings: KafkaSinkSettings, kind: type[Exception], told: str) -> None:
+    """By the check before a run and by the run."""
+    impatient = replace(settings, patience=timedelta(0))
+    for begin in (lambda sink: sink.check(None), KafkaSink.open):
+        with pytest.raises(kind, match=told):
+            begin(KafkaSink(impatient))
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "told"),
+    [
+        (503, UnavailableError, r"commits-avro-value.*HTTP 503"),
+        (403, ConfigError, r"commits-avro-value.*HTTP 403.*user and password"),
+    ],
+)
+def test_a_registry_that_gives_no_schema_of_commit_records_is_named_before_anything_is_made(
+    make_settings: MakeSettings,
+    topics: Topics,
+    server: RegistryServer,
+    in_avro: InAvro,
+    failure: int,
+    kind: type[Exception],
+    told: str,
+) -> None:
+    server.failure = failure
+    settings = in_avro(make_settings())
+    refused(settings, kind, told)
+    assert not topics.exist(settings.written_topics)
+
+
+def test_a_subject_that_does_not_take_the_schema_of_commit_records_is_named(
+    make_settings: MakeSettings, server: RegistryServer, in_avro: InAvro
+) -> None:
+    settings = in_avro(make_settings())
+    (topic,) = settings.avro_commits
+    server.incompatible[f"{topic}-value"] = "name mismatch: commit"
+    refused(settings, OutputRefusedError, rf"schema of commit records.*{topic}-value.*name mismatch")
+    refused(replace(settings, registry=None), ConfigError, r"commits-avro.*registry\.url")
+
+
+def test_a_check_registers_nothing(
+    make_settings: MakeSettings, server: RegistryServer, in_avro: InAvro
+) -> None:
+    settings = in_avro(with_form(make_settings(), form(Format.AVRO), server))
+    KafkaSink(settings).check(None)
+    assert not server.subjects
+
+
+def test_a_running_pipeline_needs_no_registry_for_its_commit_records(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    server: RegistryServer,
+    in_avro: InAvro,
+) -> None:
+    settings = in_avro(make_settings())
+    sink = KafkaSink(settings)
+    sink.open()
+    server.failure = 503
+    sink.write(QUERY, make_batch(0))
+    sink.close()
+    assert len(topics.avro_commits(settings)) == 1

@@ -1,10 +1,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from slackwater.cdc.commit_avro import encode_commit_avro
 from slackwater.engine.payloads import Document, DocumentBatch
 from slackwater.engine.settings import Scope
 from slackwater.kafka.transactions import DeliveryReport, Headers, KafkaTransactions
@@ -101,6 +103,7 @@ def written(
     topics: tuple[str, ...] = ("out",),
     *,
     keys_move: bool = False,
+    begins: Mapping[str, bytes] = MappingProxyType({}),
 ) -> FakeProducer:
     producer = producer or FakeProducer()
     settings = KafkaSinkSettings(
@@ -109,6 +112,7 @@ def written(
         emit=emit,
         scope=scope,
         kafka=KafkaSettings("nowhere"),
+        commit_begins=begins,
     )
     write = BatchTransaction(settings, producer, batch, lambda step: producer.calls.append(f"[{step}]"))
     write.produce(PROGRESS)
@@ -152,6 +156,16 @@ def test_latest_writes_one_commit_record_with_the_offsets_of_the_batch(make_batc
     assert (record.commit_lsn, record.previous_lsn, record.xid, record.commit_ts_ms) == (10, 0, None, 10_000)
     found = {p: (r.count, r.first_offset, r.last_offset) for p, r in record.offsets["out"].items()}
     assert found == {0: (2, 100, 101), 1: (1, 200, 200)}
+
+
+def test_each_commit_record_is_written_in_avro_too_with_the_same_headers(make_batch: MakeBatch) -> None:
+    topic, batch = "out.commits-avro", make_batch(0, [(3, b"a", b"1")])
+    producer = written(batch, Emit.TRANSACTIONS, begins={topic: b"\0\0\0\0\7"})
+    assert [(key, value, headers) for _, key, value, headers in of_topic(producer, topic)] == [
+        (None, b"\0\0\0\0\7" + encode_commit_avro(decode_commit_record(value or b"")), headers)
+        for _, _, value, headers in of_topic(producer, "out.commits")
+    ]
+    assert len(of_topic(producer, topic)) == 10
 
 
 def test_a_batch_without_documents_still_says_how_far_it_goes(make_batch: MakeBatch) -> None:

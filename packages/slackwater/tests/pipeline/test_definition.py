@@ -11,7 +11,7 @@ from slackwater.engine.settings import Scope
 from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
 from slackwater.pipeline import ViewOutput, load_pipeline, pipeline_definition
 from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.definition import pipeline_fingerprint
+from slackwater.pipeline.definition import pipeline_fingerprint, rights_of
 from slackwater.pipeline.settings import revision_checkpoint
 from slackwater.pipeline.toml_table import MAX_FILE_BYTES
 from slackwater.protocol import ConfigError
@@ -64,6 +64,18 @@ def test_documents_of_an_output_that_is_a_source_come_with_those_before_them(fol
     checkpoint.claim(before)
     (change,) = checkpoint.changes(now)
     assert change[1:] == ("o.public.orders_with_lines (debezium)", "o.public.orders_with_lines")
+
+
+def test_another_form_of_commit_records_needs_another_revision(folder: Path) -> None:
+    """So the topic in Avro has all commits of the output."""
+    checkpoint = Checkpoint(str(folder / "checkpoint"))
+    write(folder, 'name = "o"\nsource = "inv"')
+    checkpoint.claim(pipeline_fingerprint(replace(load_pipeline(folder), buckets=1), 1))
+    write(folder, 'name = "o"\nsource = "inv"\n[output]\ncommit_format = "avro"')
+    definition = replace(load_pipeline(folder), buckets=1)
+    (change,) = checkpoint.changes(pipeline_fingerprint(definition, 1))
+    assert change[1:] == ("orders_with_lines", "orders_with_lines (commits avro)")
+    assert "Create on topic orders_with_lines.commits-avro" in map(str, rights_of(definition))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from slackwater.pipeline import ViewOutput
 from slackwater.pipeline.definition import check_places
 from slackwater.pipeline.folder import read_outputs
 from slackwater.pipeline.toml_table import TomlTable
-from slackwater.protocol import ConfigError
+from slackwater.protocol import CommitFormat, ConfigError
 
 VIEWS = ("orders", "totals")
 POSTGRES: dict[str, object] = {"kind": "postgres"}
@@ -61,6 +61,11 @@ def test_headers_of_cloudevents_are_asked_for_by_view() -> None:
     assert [output.cloudevents for output in found] == [False, True]
 
 
+def test_commit_records_in_avro_are_asked_for_by_view() -> None:
+    found = outputs({"outputs": {"totals": {"commit_format": "avro"}}})
+    assert [output.commit_format for output in found] == [CommitFormat.JSON, CommitFormat.AVRO]
+
+
 def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
     values: dict[str, object] = {
         "name": "shop",
@@ -105,6 +110,17 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
             "'postgres' or 'delta' or 'iceberg'",
         ),
         ({"outputs": {"orders": {"table": "a.b"}}}, "outputs.orders.table", "is not a known key"),
+        ({"outputs": {"orders": {"commit_format": "xml"}}}, "outputs.orders.commit_format", "'avro'"),
+        (
+            {"outputs": {"orders": POSTGRES | {"commit_format": "avro"}}},
+            "outputs.orders.commit_format",
+            "is not a known key",
+        ),
+        (
+            {"outputs": {"orders": {"commit_format": "avro"}, "totals": {"topic": "orders.commits-avro"}}},
+            "outputs",
+            "both write topic 'orders.commits-avro'",
+        ),
         ({"outputs": {"orders": POSTGRES | {"topic": "a"}}}, "outputs.orders.topic", "is not a known key"),
         ({"outputs": {"orders": POSTGRES | {"table": "a"}}}, "outputs.orders.table", "expected schema.name"),
         (

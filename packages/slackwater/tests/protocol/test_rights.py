@@ -90,6 +90,21 @@ def lines(rights: Iterable[Right]) -> list[str]:
             ],
         ),
         (
+            pipeline_rights("p", SOURCE, [], {"v": "", "w": ""}, is_latest=False, avro_commits_of=["w"]),
+            [
+                "topic inv.slackwater.cuts: Read",
+                "topic p.slackwater.progress: Create DescribeConfigs Read Write",
+                "topic slackwater.leases: Read Write",
+                "topic slackwater.pipelines: Create Read Write",
+                "topic v.commits: Create Read Write",
+                "topic v: Create DescribeConfigs Read Write",
+                "topic w.commits-avro: Create Read Write",
+                "topic w.commits: Create Read Write",
+                "topic w: Create DescribeConfigs Read Write",
+                "transactional-id slackwater-p: Write",
+            ],
+        ),
+        (
             pipeline_rights("p", SOURCE, ["public.a"], {}, is_latest=True),
             [
                 "topic inv.public.a: Read",

@@ -1,6 +1,7 @@
-"""Commit records in Avro: the fields of their JSON under the record name ``commit``.
+"""Commit records in Avro, under the record name ``commit`` and without a registry's header. Pure.
 
-Commit topics contain JSON. This is for services that pass commit records on as Avro.
+They contain less than those in JSON, which Slackwater's own readers use: neither the source and the previous
+commit nor what was skipped.
 """
 
 import json
@@ -11,32 +12,41 @@ from typing import Any
 import fastavro
 
 from slackwater.protocol import (
+    CommitPosition,
     CommitRecord,
     MalformedRecordError,
     SchemaLanguage,
     commit_schema,
-    decode_commit_record,
-    encode_commit_record,
+    parse_commit_id,
 )
 
-_RANGE = ("count", "first_offset", "last_offset")
-_UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, TypeError, ValueError)
-_ABSENT = ("id", "commit_ts_ns", "record_count")
-"""Null in Avro, because older versions lack the field."""
+_NS_PER_MS = 1_000_000
+_UNREADABLE = (EOFError, IndexError, MemoryError, OverflowError, TypeError, ValueError)
 
 
-def encode_commit_avro(record: CommitRecord) -> bytes:
-    """Encodes a commit record as schemaless Avro, without any registry's header.
+def encode_commit_avro(record: CommitRecord, record_count: int | None = None) -> bytes:
+    """Encodes a commit record; if its ranges do not count their records, the count is given.
 
     Raises:
         MalformedRecordError: A number does not fit in 64 signed bits.
     """
-    fields = json.loads(encode_commit_record(record))
-    fields["offsets"] = {
-        topic: {
-            partition: dict(zip(_RANGE, numbers, strict=True)) for partition, numbers in partitions.items()
-        }
-        for topic, partitions in fields["offsets"].items()
+    ns = record.commit_ts_ms * _NS_PER_MS if record.commit_ts_ns is None else record.commit_ts_ns
+    fields = {
+        "commit_id": record.commit_id,
+        "producer_name": record.pipeline,
+        "commit_epoch_ns": ns,
+        "record_count": record.record_count if record_count is None else record_count,
+        "topics": [
+            {
+                "topic_name": topic,
+                "schema_names": record.schemas.get(topic, ()),
+                "offsets": [
+                    {"min_offset": each.first_offset, "max_offset": each.last_offset, "partition": number}
+                    for number, each in ranges.items()
+                ],
+            }
+            for topic, ranges in record.offsets.items()
+        ],
     }
     stream = BytesIO()
     try:
@@ -46,29 +56,20 @@ def encode_commit_avro(record: CommitRecord) -> bytes:
     return stream.getvalue()
 
 
-def decode_commit_avro(data: bytes) -> CommitRecord:
-    """Decodes what :func:`encode_commit_avro` wrote.
+def decode_commit_avro(data: bytes) -> tuple[str, CommitPosition]:
+    """Returns who wrote a record, and the position of its commit.
 
     Raises:
         MalformedRecordError: The bytes are not such a record, or something follows it.
-            InputError: A newer version wrote it.
     """
     stream = BytesIO(data)
     try:
         fields: Any = fastavro.schemaless_reader(stream, _schema(), None)
+        if stream.tell() != len(data):
+            raise ValueError(f"{len(data) - stream.tell()} bytes follow its end")
+        return fields["producer_name"], parse_commit_id(fields["commit_id"])
     except _UNREADABLE as error:
         raise MalformedRecordError("commit record in Avro", f"{type(error).__name__}: {error}") from error
-    if stream.tell() != len(data):
-        reason = f"{len(data) - stream.tell()} bytes follow its end"
-        raise MalformedRecordError("commit record in Avro", reason)
-    fields["offsets"] = {
-        topic: {partition: [each[name] for name in _RANGE] for partition, each in partitions.items()}
-        for topic, partitions in fields["offsets"].items()
-    }
-    for name in _ABSENT:
-        if fields[name] is None:
-            del fields[name]
-    return decode_commit_record(json.dumps(fields).encode())
 
 
 @lru_cache(maxsize=1)

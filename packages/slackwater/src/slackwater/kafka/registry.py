@@ -171,10 +171,11 @@ class SchemaRegistry:
         )
         return schema
 
-    def register(self, subject: str, schema: Schema) -> int:
+    def register(self, subject: str, schema: Schema, *, only_checks: bool = False) -> int:
         """Returns the id of a schema under a subject; a new schema becomes the subject's newest version.
 
-        It first looks for the schema, so the right to read is enough if others register the schemas.
+        It first looks for the schema, so the right to read is enough if others register the schemas. If it
+        only checks, a new schema is not registered but compared with earlier versions, and the id is 0.
         Idempotent; blocks for at most the time-out per request and address.
 
         Raises:
@@ -182,16 +183,23 @@ class SchemaRegistry:
                 there is no registry at the address.
             RegistryRefusedError: The schema is not compatible with earlier versions, or not accepted at all.
         """
-        return _first_answer(self._settings, lambda address: self._register_at(address, subject, schema))
+        return _first_answer(
+            self._settings,
+            lambda address: self._register_at(address, subject, schema, only_checks=only_checks),
+        )
 
-    def _register_at(self, address: str, subject: str, schema: Schema) -> int:
+    def _register_at(self, address: str, subject: str, schema: Schema, *, only_checks: bool) -> int:
         fields = {"schema": schema.text}
         if schema.kind is not SchemaKind.AVRO:  # old registries know only Avro, and no name for it
             fields["schemaType"] = str(schema.kind)
         body = orjson.dumps(fields)
         path = f"/subjects/{quote(subject, safe='')}"
         status, answer = self._ask(address, subject, path, body)
-        if status == http.HTTPStatus.NOT_FOUND:
+        if status == http.HTTPStatus.NOT_FOUND and only_checks:
+            if not (differences := self._differences(address, subject, body)):
+                return 0
+            status, answer = http.HTTPStatus.CONFLICT, differences
+        elif status == http.HTTPStatus.NOT_FOUND:
             status, answer = self._ask(address, subject, f"{path}/versions", body)
         if status == http.HTTPStatus.NOT_FOUND:
             problem = f"it has no subjects (HTTP {status}): {_message(answer)}"
@@ -222,8 +230,10 @@ class SchemaRegistry:
             _, answer = self._ask(address, subject, path, body)
         except (RegistryUnavailableError, ConfigError):
             return ""
-        messages = answer.get("messages") if isinstance(answer, dict) else None
-        return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else ""
+        if not isinstance(answer, dict) or answer.get("is_compatible") is not False:
+            return ""
+        messages = answer.get("messages")
+        return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else "no reason is given"
 
     def _ask_at(self, address: str, schema_id: int) -> str:
         status, body = self._request(schema_id, "GET", address, f"/schemas/ids/{schema_id}", None)

@@ -10,8 +10,8 @@ from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Evaluators, Scope, StageSettings
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
 from slackwater.pipeline.checkpoint import STATE_VERSION, Fingerprint
-from slackwater.protocol import ConfigError, SourceTopics
-from slackwater.protocol.keys import commit_topic, is_reserved_topic
+from slackwater.protocol import CommitFormat, ConfigError, SourceTopics
+from slackwater.protocol.keys import avro_commit_topic, commit_topic, is_reserved_topic
 from slackwater.protocol.rights import Right, pipeline_rights
 from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
@@ -47,6 +47,8 @@ class ViewOutput:
     """The form of documents in Kafka."""
     key_format: KeyFormat = KeyFormat.JSON
     """The form of keys in Kafka."""
+    commit_format: CommitFormat = CommitFormat.JSON
+    """The form of commit records in Kafka."""
 
     cloudevents: bool = False
     """Whether records in Kafka have the attributes of CloudEvents in their headers."""
@@ -238,7 +240,8 @@ def _own_places(output: ViewOutput) -> tuple[str, ...]:
     """Returns the names of everything that an output writes."""
     if output.kind is not SinkKind.KAFKA:
         return (output.name, *((output.name + HISTORY_SUFFIX,) if output.history else ()))
-    return (output.name, commit_topic(output.name))
+    in_avro = (avro_commit_topic(output.name),) if output.commit_format is CommitFormat.AVRO else ()
+    return (output.name, commit_topic(output.name), *in_avro)
 
 
 def _shared_places(output: ViewOutput) -> tuple[str, ...]:
@@ -294,7 +297,13 @@ def pipeline_definition(
     sql = PipelineSql(catalog, tuple((f"{view}.sql", text) for view, text in views.items()))
     outputs = tuple(map(ViewOutput, views, views)) if outputs is None else tuple(outputs)
     outputs = tuple(
-        replace(each, format=Format(each.format), key_format=KeyFormat(each.key_format)) for each in outputs
+        replace(
+            each,
+            format=Format(each.format),
+            key_format=KeyFormat(each.key_format),
+            commit_format=CommitFormat(each.commit_format),
+        )
+        for each in outputs
     )
     definition = PipelineDefinition(
         name=name,
@@ -388,12 +397,16 @@ def rights_of(definition: PipelineDefinition) -> list[Right]:
     }
     inputs = definition.source_topics
     is_latest = definition.emit is Emit.LATEST
-    return pipeline_rights(definition.name, inputs, definition.tables, outputs, is_latest=is_latest)
+    in_avro = [each.name for each in definition.outputs if each.commit_format is CommitFormat.AVRO]
+    return pipeline_rights(
+        definition.name, inputs, definition.tables, outputs, is_latest=is_latest, avro_commits_of=in_avro
+    )
 
 
 def _place_and_form(output: ViewOutput) -> str:
     forms = [] if output.format is Format.JSON else [str(output.format)]
     forms += [] if output.key_format is KeyFormat.JSON else [f"keys {output.key_format}"]
+    forms += [] if output.commit_format is CommitFormat.JSON else [f"commits {output.commit_format}"]
     return f"{output.name} ({', '.join(forms)})" if forms else output.name
 
 

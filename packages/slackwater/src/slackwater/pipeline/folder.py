@@ -6,7 +6,7 @@
                        view [output] topic, partitions; for several [outputs.<view>], also publish;
                        in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta" or
                        "iceberg", table; format = "debezium" makes a topic a table of a source, "avro" and
-                       "json-schema" name schemas in a registry; key_format
+                       "json-schema" name schemas in a registry; key_format; commit_format = "avro"
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
@@ -24,7 +24,7 @@ from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat,
 from slackwater.pipeline.definition import PipelineDefinition, PipelineSql, ViewOutput, checked, table_names
 from slackwater.pipeline.settings import revision_name
 from slackwater.pipeline.toml_table import PipelineLabels, TomlTable, TopicName, read_definition, read_file
-from slackwater.protocol import ConfigError
+from slackwater.protocol import CommitFormat, ConfigError
 from slackwater.protocol.keys import table_name
 from slackwater.settings.errors import did_you_mean
 from slackwater.sql.catalog import Catalog
@@ -61,6 +61,7 @@ class _TopicOutput(_Output):
     partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     format: Format = Format.JSON
     key_format: KeyFormat = KeyFormat.JSON
+    commit_format: CommitFormat = CommitFormat.JSON
     cloudevents: bool = False
 
 
@@ -184,6 +185,7 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
         output.partitions,
         format=output.format,
         key_format=output.key_format,
+        commit_format=output.commit_format,
         cloudevents=output.cloudevents,
     )
 

@@ -122,6 +122,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
                 view=output.view,
                 schema=f"{output.view}:{definition.revision}",
                 cloudevents=output.cloudevents,
+                commit_format=output.commit_format,
                 form=forms.get(number),
                 table=_change_table(output, definition.plan.views[number]) if output.is_source else None,
             )

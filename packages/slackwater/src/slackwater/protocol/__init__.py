@@ -44,6 +44,7 @@ from slackwater.protocol.keys import SourceTopics as SourceTopics
 from slackwater.protocol.records import SNAPSHOT_XID as SNAPSHOT_XID
 from slackwater.protocol.records import AheadMarkers as AheadMarkers
 from slackwater.protocol.records import BatchHeader as BatchHeader
+from slackwater.protocol.records import CommitFormat as CommitFormat
 from slackwater.protocol.records import CommitPosition as CommitPosition
 from slackwater.protocol.records import CommitRecord as CommitRecord
 from slackwater.protocol.records import CommittedTransaction as CommittedTransaction
@@ -63,6 +64,7 @@ from slackwater.protocol.records import TopicState as TopicState
 from slackwater.protocol.records import commit_id as commit_id
 from slackwater.protocol.records import format_position as format_position
 from slackwater.protocol.records import nothing_visible as nothing_visible
+from slackwater.protocol.records import parse_commit_id as parse_commit_id
 from slackwater.protocol.records import parse_position as parse_position
 from slackwater.protocol.records import visible_progress as visible_progress
 from slackwater.protocol.registrations import Hold as Hold

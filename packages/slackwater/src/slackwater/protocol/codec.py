@@ -499,7 +499,7 @@ class SchemaLanguage(StrEnum):
     JSON = "json"
     """JSON Schema, draft 2020-12, of the values in commit topics."""
     AVRO = "avro"
-    """Avro, record ``commit``, for readers that pass commit records on."""
+    """Avro, record ``commit``, of the values in topics of commit records in Avro."""
 
 
 _FILES = {SchemaLanguage.JSON: "commit.schema.json", SchemaLanguage.AVRO: "commit.avsc"}

@@ -87,6 +87,11 @@ def commit_topic(output: str) -> str:
     return f"{output}.commits"
 
 
+def avro_commit_topic(output: str) -> str:
+    """Kafka topic with the same commit records in Avro; also of a source, by its name."""
+    return f"{output}.commits-avro"
+
+
 def progress_topic(pipeline: str) -> str:
     """Kafka topic with a pipeline's progress records; compacted, one partition."""
     return f"{pipeline}.slackwater.progress"

@@ -56,6 +56,12 @@ def commit_id(timeline: int, lsn: int) -> str:
     return f"{timeline:08X}-{lsn:016X}"
 
 
+def parse_commit_id(text: str) -> CommitPosition:
+    """Reads what :func:`commit_id` writes; raises ValueError for other texts."""
+    timeline, lsn = text.split("-")
+    return CommitPosition(int(timeline, 16), int(lsn, 16))
+
+
 def parse_position(text: str) -> int:
     """Reads the text form, ``0/153D218``, or a plain decimal number.
 
@@ -267,6 +273,14 @@ class OpenTransaction:
     places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The offset of its first row (-1: none was read) and the next offset to be read, by
     ``<topic>/<partition>`` of its tables."""
+
+
+class CommitFormat(StrEnum):
+    """The forms of commit records in Kafka."""
+
+    JSON = "json"
+    AVRO = "avro"
+    """In a topic of their own, with the id of their schema in a registry; those of outputs also in JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from slackwater.protocol.keys import (
     LEASES_TOPIC,
     PIPELINES_TOPIC,
     SourceTopics,
+    avro_commit_topic,
     commit_topic,
     cut_log_topic,
     outcome_topic,
@@ -75,12 +76,19 @@ def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[R
 
 
 def pipeline_rights(
-    name: str, inputs: SourceTopics, tables: Iterable[str], outputs: Mapping[str, str], *, is_latest: bool
+    name: str,
+    inputs: SourceTopics,
+    tables: Iterable[str],
+    outputs: Mapping[str, str],
+    *,
+    is_latest: bool,
+    avro_commits_of: Iterable[str] = (),
 ) -> list[Right]:
     """Returns the rights of the runs of a pipeline, whose name is given with its revision.
 
     Outputs are named with the source that each is a table of, or an empty text. The latest ones are
-    compacted, and keep replaced documents for longer while a reader has a lease.
+    compacted, and keep replaced documents for longer while a reader has a lease. Some of them have commit
+    records in Avro, too.
     """
     found = [
         _topics([cut_log_topic(inputs.source), *map(inputs.data, tables)], Operation.READ),
@@ -93,6 +101,7 @@ def pipeline_rights(
         progress, configs = progress_topic(name), Operation.DESCRIBE_CONFIGS
         found += [
             _topics([*outputs, *map(commit_topic, outputs), *order, progress], *_USE),
+            _topics(map(avro_commit_topic, avro_commits_of), *_USE),
             _topics(outputs, Operation.ALTER_CONFIGS if is_latest else configs),
             _topics([progress], configs),
             [Right(Resource.TRANSACTIONAL_ID, f"slackwater-{name}", Operation.WRITE)],

@@ -38,6 +38,7 @@ from slackwater.protocol import (
     epoch_ms,
 )
 from slackwater.protocol.keys import (
+    avro_commit_topic,
     commit_topic,
     cut_log_topic,
     notification_topic,
@@ -300,7 +301,7 @@ def _found_checkpoint(settings: Settings, runs: Sequence[KnownRun]) -> "Checkpoi
 def _topics_of(registration: PipelineRegistration) -> Iterator[str]:
     for view in registration.views:
         if view.kind == "kafka":
-            yield from (view.output, commit_topic(view.output))
+            yield from (view.output, commit_topic(view.output), avro_commit_topic(view.output))
     for source in _output_sources(registration):
         yield from (transaction_topic(source), notification_topic(source))
     yield progress_topic(registration.pipeline)

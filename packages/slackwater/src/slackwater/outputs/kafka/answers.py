@@ -6,6 +6,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from slackwater.cdc.avro import HEADER_BYTES
+from slackwater.cdc.commit_avro import decode_commit_avro
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import (
     ABSENT_CODES,
@@ -20,7 +22,7 @@ from slackwater.kafka.transactions import KafkaTransactions, is_fenced
 from slackwater.outputs.contract import OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import (
-    CommitRecord,
+    CommitPosition,
     ProgressRecord,
     SlackwaterError,
     UnavailableError,
@@ -124,10 +126,18 @@ def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False)
     return None if value is None else decode_progress_record(value)
 
 
-def newest_commit(settings: KafkaSinkSettings, topic: str) -> CommitRecord | None:
-    """Returns the newest record of a commit topic; raises the same errors as :func:`newest_progress`."""
+def newest_commit(settings: KafkaSinkSettings, topic: str) -> tuple[str, CommitPosition] | None:
+    """Returns the pipeline and the commit of the newest record of a commit topic.
+
+    Raises the same errors as :func:`newest_progress`.
+    """
     value = _newest_value(settings, topic)
-    return None if value is None else decode_commit_record(value)
+    if value is None:
+        return None
+    if topic in settings.avro_commits:
+        return decode_commit_avro(value[HEADER_BYTES:])
+    record = decode_commit_record(value)
+    return record.pipeline, CommitPosition(record.timeline, record.commit_lsn)
 
 
 def first_visible(

@@ -13,7 +13,7 @@ from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_topic
 from slackwater.outputs.kafka.transaction import WrittenRanges
 from slackwater.protocol import (
-    CommitRecord,
+    CommitPosition,
     OffsetRange,
     ProgressRecord,
     TopicState,
@@ -76,7 +76,7 @@ class TopicGuard:
         """Compares the topics with the newest progress record, when no other run writes any more."""
         found = self._topics.states()
         left = {} if record is None else record.topics
-        commits = [output.commits for output in self._settings.outputs]
+        commits = {output.commits for output in self._settings.outputs}.union(self._settings.avro_commits)
         for name in self._settings.written_topics:
             change = self._change(record, name, left.get(name), found[name], is_of_commits=name in commits)
             if change is not None:
@@ -235,18 +235,21 @@ def first_unknown_offsets(left: TopicState | None, found: TopicState) -> dict[in
     }
 
 
-def compare_commits(progress: ProgressRecord, newest: CommitRecord | None) -> TopicChange | None:
+def compare_commits(
+    progress: ProgressRecord, newest: tuple[str, CommitPosition] | None
+) -> TopicChange | None:
     """Returns the change if the newest commit record does not belong to the newest batch.
 
-    Both became visible at once.
+    Both became visible at once. Of the record, the pipeline and the commit are given.
     """
     expected = f"the commit record of batch {progress.batch_id}, at {format_position(progress.commit_lsn)}"
     if newest is None:
         return TopicChange(expected, "no commit record at all: they were removed")
-    if newest.pipeline != progress.pipeline:
-        return TopicChange(expected, f"one that pipeline {newest.pipeline!r} wrote")
-    if (newest.timeline, newest.commit_lsn) != (progress.timeline, progress.commit_lsn):
-        found = f"{format_position(newest.commit_lsn)} of timeline {newest.timeline} as the newest one"
+    pipeline, position = newest
+    if pipeline != progress.pipeline:
+        return TopicChange(expected, f"one that pipeline {pipeline!r} wrote")
+    if position != CommitPosition(progress.timeline, progress.commit_lsn):
+        found = f"{format_position(position.lsn)} of timeline {position.timeline} as the newest one"
         return TopicChange(expected, f"{found}: commit records or progress records were removed")
     return None
 
@@ -304,7 +307,8 @@ def _stray(place: tuple[int, int], expected: str = _OURS) -> TopicChange:
     return TopicChange(expected, f"a record of another writer at offset {offset} of partition {partition}")
 
 
-def _written(newest: CommitRecord | None) -> str:
+def _written(newest: tuple[str, CommitPosition] | None) -> str:
     if newest is None:
         return "records"
-    return f"what pipeline {newest.pipeline!r} wrote up to {format_position(newest.commit_lsn)}"
+    pipeline, position = newest
+    return f"what pipeline {pipeline!r} wrote up to {format_position(position.lsn)}"

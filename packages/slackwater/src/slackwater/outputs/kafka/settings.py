@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -14,9 +14,22 @@ from duckdb.sqltypes import DuckDBPyType
 from slackwater.engine.payloads import Document
 from slackwater.kafka.registry import Schema, SchemaKind
 from slackwater.outputs.avro import NAMESPACE, AvroEncoder, avro_name
-from slackwater.outputs.contract import Format, KeyFormat, OutputTable, SinkSettings, UnfitValueError
-from slackwater.protocol import ConfigError, InputError, KafkaSettings, RegistrySettings, SourceTopics
-from slackwater.protocol.keys import commit_topic, progress_topic
+from slackwater.outputs.contract import (
+    Format,
+    KeyFormat,
+    OutputTable,
+    SinkSettings,
+    UnfitValueError,
+)
+from slackwater.protocol import (
+    CommitFormat,
+    ConfigError,
+    InputError,
+    KafkaSettings,
+    RegistrySettings,
+    SourceTopics,
+)
+from slackwater.protocol.keys import avro_commit_topic, commit_topic, progress_topic
 from slackwater.sql.duckdb_sql import type_children, type_kind
 from slackwater.sql.plan import OutputColumn, PublishedView
 
@@ -148,6 +161,9 @@ class OutputTopic:
     cloudevents: bool = False
     """Whether the headers contain the attributes of a CloudEvent."""
 
+    commit_format: CommitFormat = CommitFormat.JSON
+    """The form of its commit records."""
+
     form: OutputForm | None = None
     """The form in which documents and keys are passed; None for JSON."""
 
@@ -182,6 +198,8 @@ class KafkaSinkSettings(SinkSettings):
     kafka: KafkaSettings
     registry: RegistrySettings | None = None
     """The registry of the outputs' schemas; None if no output has one."""
+    commit_begins: Mapping[str, bytes] = field(default_factory=dict)
+    """By topic the beginning of commit records in Avro; set after their schema was registered."""
     replication_factor: int = -1
     """The number of replicas of topics that have to be created; -1 for the broker's default."""
     keep: timedelta = timedelta(minutes=10)
@@ -217,10 +235,17 @@ class KafkaSinkSettings(SinkSettings):
         return () if topics is None else (topics.transactions, topics.notifications)
 
     @property
+    def avro_commits(self) -> tuple[str, ...]:
+        """The topics of commit records in Avro."""
+        return tuple(
+            avro_commit_topic(each.name) for each in self.outputs if each.commit_format is CommitFormat.AVRO
+        )
+
+    @property
     def written_topics(self) -> tuple[str, ...]:
         """All topics except the progress topic."""
         outputs = (name for output in self.outputs for name in (output.commits, output.name))
-        return (*outputs, *self.order_topics)
+        return (*outputs, *self.avro_commits, *self.order_topics)
 
     @property
     def progress_topic(self) -> str:

@@ -8,7 +8,8 @@ there; nothing is tried twice on one producer. A run takes over again only while
 its own: a superseded run stays fenced.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -18,6 +19,8 @@ from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.registry import (
     RegistryRefusedError,
     RegistryUnavailableError,
+    Schema,
+    SchemaKind,
     SchemaRegistry,
     subject,
     wire_header,
@@ -38,8 +41,10 @@ from slackwater.protocol import (
     ConfigError,
     OvertakenError,
     ProgressRecord,
+    SchemaLanguage,
     SlackwaterError,
     UnavailableError,
+    commit_schema,
     epoch_ms,
     nothing_visible,
     visible_progress,
@@ -87,12 +92,20 @@ class KafkaSink(Sink):
 
         Before that, it registers the schemas of its outputs, so that a rejected schema affects no run.
         """
-        settings = self._settings
-        place = f"schema registry {'' if settings.registry is None else settings.registry.url}"
-        what, register = "registering schemas", partial(with_schema_ids, settings)
-        self._settings = self._patiently(what, settings.patience, register, place)
+        self._settings = self._with_schemas()
         self._guard.create_missing(newest_progress(self._settings, may_be_absent=True))
         return super().open()
+
+    def check(self, query_id: str | None) -> None:
+        """See :meth:`Sink.check`. Before that, it checks whether the registry accepts the schemas."""
+        self._with_schemas(only_checks=True)
+        super().check(query_id)
+
+    def _with_schemas(self, *, only_checks: bool = False) -> KafkaSinkSettings:
+        settings, what = self._settings, "checking schemas" if only_checks else "registering schemas"
+        place = f"schema registry {'' if settings.registry is None else settings.registry.url}"
+        ask = partial(with_schema_ids, settings, only_checks=only_checks)
+        return self._patiently(what, settings.patience, ask, place)
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
         """See :meth:`Sink.hold`. Compacted topics keep replaced documents for longer in the meantime."""
@@ -263,10 +276,11 @@ def _batch_size(limits: Mapping[str, int]) -> dict[str, str]:
     return {"batch.size": str(min(limits.values()))} if limits and min(limits.values()) < _BATCH_BYTES else {}
 
 
-def with_schema_ids(settings: KafkaSinkSettings) -> KafkaSinkSettings:
+def with_schema_ids(settings: KafkaSinkSettings, *, only_checks: bool = False) -> KafkaSinkSettings:
     """Registers the schemas of all outputs; returns settings whose outputs have the beginnings of records.
 
-    The ids are valid for the entire run, so none of its batches needs the registry.
+    The ids are valid for the entire run, so none of its batches needs the registry. Nothing is registered if
+    it only checks.
 
     Raises:
         ConfigError: There is no registry, or it rejects our credentials.
@@ -274,36 +288,46 @@ def with_schema_ids(settings: KafkaSinkSettings) -> KafkaSinkSettings:
         RegistryUnavailableError: It does not answer.
     """
     formed = [(each, each.form) for each in settings.outputs if each.form is not None]
-    concerned = [output for output, form in formed if form.value_schema or form.key_schema]
+    concerned = [output.name for output, form in formed if form.value_schema or form.key_schema]
+    concerned += settings.avro_commits
     if not concerned:
         return settings
     if settings.registry is None:
         raise ConfigError(
-            f"pipeline {settings.pipeline!r} publishes topic {concerned[0].name!r} with a schema, but no "
+            f"pipeline {settings.pipeline!r} publishes topic {concerned[0]!r} with a schema, but no "
             "schema registry is configured",
             "set registry.url (SLACKWATER_REGISTRY_URL); `slackwater config` shows it",
         )
-    registry = SchemaRegistry(settings.registry)
+    register = partial(SchemaRegistry(settings.registry).register, only_checks=only_checks)
+    of_commits = Schema(SchemaKind.AVRO, commit_schema(SchemaLanguage.AVRO))
     try:
-        outputs = (_with_ids(settings.pipeline, output, registry) for output in settings.outputs)
-        return replace(settings, outputs=tuple(outputs))
+        outputs = tuple(_with_ids(settings.pipeline, output, register) for output in settings.outputs)
+        with _refusing(settings.pipeline, "the schema of commit records"):
+            begins = {
+                topic: wire_header(register(subject(topic, of_keys=False), of_commits))
+                for topic in settings.avro_commits
+            }
+        return replace(settings, outputs=outputs, commit_begins=begins)
     except OutputRefusedError:
         raise
     except ConfigError as error:
         raise ConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
 
 
-def _with_ids(pipeline: str, output: OutputTopic, registry: SchemaRegistry) -> OutputTopic:
+def _with_ids(pipeline: str, output: OutputTopic, register: Callable[[str, Schema], int]) -> OutputTopic:
     if output.form is None:
         return output
     begins = []
     for schema, of_keys in ((output.form.key_schema, True), (output.form.value_schema, False)):
-        if schema is None:
-            begins.append(b"")
-            continue
-        try:
-            begins.append(wire_header(registry.register(subject(output.name, of_keys=of_keys), schema)))
-        except RegistryRefusedError as error:
-            what = f"the schema of view {output.view or output.name!r}"
-            raise OutputRefusedError(pipeline, what, error.reason, error.hint) from error
+        with _refusing(pipeline, f"the schema of view {output.view or output.name!r}"):
+            name = subject(output.name, of_keys=of_keys)
+            begins.append(b"" if schema is None else wire_header(register(name, schema)))
     return replace(output, begin=RecordBegin(*begins))
+
+
+@contextmanager
+def _refusing(pipeline: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except RegistryRefusedError as error:
+        raise OutputRefusedError(pipeline, what, error.reason, error.hint) from error

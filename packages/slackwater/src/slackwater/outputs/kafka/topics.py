@@ -64,7 +64,8 @@ def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
             TopicRule(output.name, create, output.partitions, output_config),
             TopicRule(output.commits, 1, 1, for_ever),
         ]
-    return [*rules, *(TopicRule(name, 1, 1, for_ever) for name in settings.order_topics)]
+    others = (*settings.avro_commits, *settings.order_topics)
+    return [*rules, *(TopicRule(name, 1, 1, for_ever) for name in others)]
 
 
 class SinkTopics:

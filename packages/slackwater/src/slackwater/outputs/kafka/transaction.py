@@ -8,6 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
+from slackwater.cdc.commit_avro import encode_commit_avro
 from slackwater.engine.payloads import DocumentBatch
 from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import DeliveredOffsets, Headers, KafkaTransactions
@@ -281,6 +282,9 @@ class BatchTransaction:
         headers, value = self._headers(unit.commit_lsn, unit.xid), encode_commit_record(record)
         for output in self._settings.outputs:
             self._producer.produce(output.commits, None, value, headers, None)
+        in_avro = encode_commit_avro(record) if self._settings.commit_begins else b""
+        for topic, begin in self._settings.commit_begins.items():
+            self._producer.produce(topic, None, begin + in_avro, headers, None)
 
     def _headers(self, commit_lsn: int, xid: int | None) -> Headers:
         headers: Headers = [
