@@ -15,6 +15,7 @@ from slackwater.cdc.captured import (
     SeenTable,
     absent_columns,
     changes_between,
+    faults_of_added,
     faults_of_table,
     key_faults,
     omitted_by,
@@ -292,6 +293,11 @@ CHANGES: dict[str, tuple[SeenTable, SeenTable, list[str]]] = {
         replace(T, columns=columns(2, type="text", type_oid=25)),
         ["column a: its type was changed from integer to text"],
     ),
+    "a wider type": (
+        T,
+        replace(T, file=102, columns=columns(2, type="bigint", type_oid=20, changed="9")),
+        ["column a: ALTER COLUMN … TYPE bigint rewrote its values"],
+    ),
     "text as varchar": (
         replace(T, columns=columns(2, type="text", type_oid=25)),
         replace(T, columns=columns(2, type="character varying(9)", type_oid=1043)),
@@ -435,3 +441,16 @@ def test_any_name_of_a_column_stands_in_the_question_about_its_rows() -> None:
     (found,) = changes_between(replace(T, columns=(ID, MOOD)), replace(T, columns=columns(2, name='a"%')))
     assert found.proof is not None
     assert found.proof.condition.startswith('"a""%%" IS NOT NULL AND')
+
+
+def test_a_column_that_is_declared_as_added_is_judged_by_rows_from_before() -> None:
+    before, now = replace(T, columns=(ID, MOOD)), replace(T, columns=(ID, replace(A, changed="9"), MOOD))
+    assert [each.column for each in changes_between(before, now)] == ["a"]
+    assert not list(changes_between(before, now, added=["a"]))
+    for value, condition, parameters in (
+        (None, '"a" IS NOT NULL AND age(xmin) >= age(%s::text::xid)', ("9",)),
+        (True, '"a"::text IS DISTINCT FROM %s AND age(xmin) >= age(%s::text::xid)', ("true", "9")),
+    ):
+        (found,) = faults_of_added(now, {"a": value, "gone": None})
+        assert found.proof == Proof("s.t", condition, parameters)
+        assert "UPDATE s.t SET" in found.hint

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from slackwater.cdc.captured import CapturedFinding, SeenTable
+from slackwater.cdc.captured import CapturedFinding, DeclaredTable, SeenTable
 from slackwater.cdc.catalogue import examine_tables, source_findings
 from slackwater.protocol import SourceTopics
 
@@ -57,10 +57,20 @@ def look(
     publication: str = "captured",
     added: Collection[str] = (),
     keys: Mapping[str, Collection[str]] = {},
+    declared: Mapping[str, object] = {},
 ) -> tuple[dict[str, SeenTable], list[CapturedFinding]]:
     used, topics = USED | {"captured.t": USED["captured.t"] | set(added)}, SourceTopics("inv")
     compared, found = examine_tables(
-        connection, used, before, topics=topics, publication=publication, user=user, keys=keys
+        connection,
+        used,
+        before,
+        topics=topics,
+        publication=publication,
+        user=user,
+        declared={
+            "captured.t": DeclaredTable(keys.get("captured.t", ()), declared),
+            "captured.r": DeclaredTable(keys.get("captured.r", ())),
+        },
     )
     # As it is kept between two looks.
     return msgspec.json.decode(msgspec.json.encode(compared), type=dict[str, SeenTable]), found
@@ -117,6 +127,34 @@ def test_a_column_that_a_view_uses_and_the_database_has_not_is_named_at_the_firs
 
     assert (found.column, found.text) == ("a", "column a: the database has no such column")
     assert "schema pull" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("statement", "value", "is_so"),
+    [
+        ("ALTER TABLE t ADD COLUMN n text", None, True),
+        ("ALTER TABLE t ADD COLUMN n text DEFAULT 'x'", "x", True),
+        ("ALTER TABLE t ADD COLUMN n text DEFAULT 'x'; ALTER TABLE t ALTER n SET DEFAULT 'y'", "x", True),
+        ("ALTER TABLE t ADD COLUMN n boolean NOT NULL DEFAULT true", True, True),
+        ("ALTER TABLE t ADD COLUMN n numeric(8,2) DEFAULT 1.5", "1.50", True),
+        ("ALTER TABLE t ADD COLUMN n int; INSERT INTO t VALUES (3, 3, 'z', 'sad', '{}', 3, 3)", None, True),
+        ("ALTER TABLE t ADD COLUMN n text DEFAULT 'x'", None, False),
+        ("ALTER TABLE t ADD COLUMN n text", "x", False),
+        ("ALTER TABLE t ADD COLUMN n text DEFAULT 'y'", "x", False),
+        ("ALTER TABLE t RENAME COLUMN unused TO n", None, False),
+    ],
+)
+def test_a_column_that_is_declared_as_added_has_the_declared_value_in_rows_from_before(
+    database: "psycopg.Connection", statement: str, value: object, is_so: bool
+) -> None:
+    before = look(database, {})[0]
+    for each in statement.split(";"):  # each in a transaction of its own
+        database.execute(each.encode())
+    for known in ({}, before):
+        found = look(database, known, added=["n"], declared={"n": value})[1]
+        assert [each.column for each in found] == ([] if is_so else ["n"])
+    database.execute("UPDATE t SET n = n")
+    assert look(database, {}, added=["n"], declared={"n": value})[1] == [], "events tell its values"
 
 
 KEYS = {

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from slackwater.cdc.captured import SeenColumn, SeenPartition, SeenTable
+from slackwater.cdc.captured import DeclaredTable, SeenColumn, SeenPartition, SeenTable
 from slackwater.cdc.catalogue import (
     examine_tables,
     find_publication,
@@ -116,7 +116,8 @@ def look(
     used: Mapping[str, Collection[str]] = {"s.t": {"id", "a"}},
     keys: Mapping[str, Collection[str]] = {},
 ) -> tuple[dict[str, SeenTable], list[str]]:
-    compared, found = examine_tables(database, used, before, topics=TOPICS, publication="", keys=keys)
+    declared = {name: DeclaredTable(key) for name, key in keys.items()}
+    compared, found = examine_tables(database, used, before, topics=TOPICS, publication="", declared=declared)
     return compared, [each.text.partition(",")[0].partition(";")[0] for each in found]
 
 

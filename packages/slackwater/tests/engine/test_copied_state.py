@@ -208,6 +208,51 @@ def test_it_has_what_it_would_have_from_the_beginning(
     assert contents(new) == contents(whole)
 
 
+def changed_tables(narrow: bool) -> str:
+    """Returns the tables before or after their columns were widened and others were added."""
+    before = TABLES.replace("quantity bigint", "quantity int").replace("status text", "status varchar(9)")
+    added = (
+        "ALTER TABLE s.orders ADD COLUMN extra text, ADD COLUMN state varchar(9) NOT NULL DEFAULT 'new';"
+        "ALTER TABLE s.lines ADD COLUMN weight bigint DEFAULT 7;"
+    )
+    return before if narrow else TABLES.replace("numeric(12,2)", "numeric(14,2)") + added
+
+
+@pytest.mark.parametrize("every_commit", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_wider_types_and_added_columns_are_carried_over(seed: int, every_commit: bool) -> None:
+    views = {
+        "sums": "SELECT TRANSACTIONALLY o.state, o.extra, count(*) AS n, sum(o.total) AS total,"
+        " max(o.status) AS last FROM s.orders o GROUP BY o.state, o.extra",
+        "lines": "SELECT TRANSACTIONALLY l.id, l.quantity, l.weight, o.extra"
+        " FROM s.lines l LEFT JOIN s.orders o ON o.id = l.order_id",
+    }
+    plans = compiled(OLD, changed_tables(narrow=True)), compiled(views, changed_tables(narrow=False))
+    old = LocalEngine(plans[0], buckets=BUCKETS)
+    new, whole = (LocalEngine(plans[1], buckets=2, every_commit=every_commit) for _ in range(2))
+    source, first = Source(f"wider {seed}"), []
+    for number in range(8):
+        batch = source.batch(100 * number + 100)
+        old.run(batch)
+        first.append(whole.run(batch))
+    old.run([])
+    begun = begin(new, old, copied(old, plans[0], new), lsn=900)
+    assert shown([begun]) == {view: found for view, found in shown(first).items() if found}
+    assert contents(new) == contents(whole)
+    for number in range(9, 13):
+        batch = [with_added(change) for change in source.batch(100 * number + 100)]
+        assert in_any_order(new.run(batch)) == in_any_order(whole.run(batch))
+    assert contents(new) == contents(whole)
+
+
+def with_added(change: ChangeEvent) -> ChangeEvent:
+    """Returns a change as it is after the columns were added."""
+    table, op, lsn, before, after, *more = change
+    values = {"extra": "e", "state": "old"} if table == "s.orders" else {"weight": 2**40, "quantity": 2**40}
+    image = None if after is None else json.dumps(json.loads(after) | values).encode()
+    return (table, op, lsn, before, image, *more)
+
+
 def test_a_state_without_rows_gives_the_group_without_a_key() -> None:
     plans = compiled(OLD), compiled(NEW["added up"])
     old, new, whole = LocalEngine(plans[0]), LocalEngine(plans[1]), LocalEngine(plans[1])

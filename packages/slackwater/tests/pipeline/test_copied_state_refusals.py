@@ -1,17 +1,18 @@
 """A state that cannot give what a revision needs is refused before anything is written, and named."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slackwater.cdc.batch import OffsetSpan
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.manifest import StateKeeper
 from slackwater.engine.state.store import MemoryStore
-from slackwater.pipeline import RunSettings, load_pipeline
+from slackwater.pipeline import RunSettings, copied_state, load_pipeline
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import pipeline_fingerprint, stage_settings
@@ -182,3 +183,56 @@ def test_a_dry_run_tells_what_the_run_would_find(revisions: Revisions, tmp_path:
     assert (state.verdict, state.subject) == ("ok", "copied state")
     assert state.text.endswith("has all rows that the pipeline needs, up to 0/2BC")
     assert not (tmp_path / "checkpoint.v2" / CHECKPOINT_FILE).exists()
+
+
+WITHOUT = b'{"op": "u", "after": {"id": 1, "customer": "a", "total": null}}'
+WITH = WITHOUT.replace(b"null", b'null, "note": %s')
+DELETE = b'{"op": "d", "after": null}'
+
+
+@pytest.mark.parametrize(
+    ("default", "first", "records", "is_proven"),
+    [
+        ("", 0, [], True),
+        ("", 0, [WITHOUT, DELETE], True),
+        ("", 0, [WITHOUT, WITH % b"null"], True),
+        ("", 0, [WITH % b"null"], True),
+        ("", 0, [WITH % b'"n"', WITHOUT], True),  # the column was dropped, and added again
+        ("", 0, [WITHOUT, WITH % b'"n"', DELETE], False),
+        ("", 2, [WITH % b"null"], False),  # what retention has removed may have had values
+        ("", 2, [WITHOUT], True),
+        ("", 2, [], False),
+        ("", 0, [b"\x00\x00\x00\x00\x01"], False),
+        ("DEFAULT 'n'", 0, [WITHOUT, WITH % b'"n"'], True),
+        ("DEFAULT 'n'", 0, [WITHOUT, WITH % b"null"], False),
+    ],
+)
+def test_an_added_column_is_carried_over_if_no_row_has_another_value(
+    revisions: Revisions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    default: str,
+    first: int,
+    records: Sequence[bytes],
+    is_proven: bool,
+) -> None:
+    def read_beginnings(
+        _kafka: object, topics: Sequence[str], _timeout: object, *, up_to: Callable[[str, int], int]
+    ) -> Iterator[tuple[OffsetSpan, Sequence[bytes]]]:
+        assert list(topics) == ["inv.s.orders"]
+        span = OffsetSpan(topics[0], 0, first, up_to(topics[0], 0), 0)
+        assert span.to_offset == 3
+        yield span, []
+        yield span, records
+        yield OffsetSpan(topics[0], 1, 7, 0, 0), []  # of which nothing was read
+
+    monkeypatch.setattr(copied_state, "read_beginnings", read_beginnings)
+    old = write(tmp_path, 1)
+    revisions.ran(old)
+    schema = f"{SCHEMA}ALTER TABLE s.orders ADD COLUMN note text {default};"
+    new = write(tmp_path, 2, VIEW.replace("count(*)", "max(o.note)"), schema=schema)
+    if is_proven:
+        assert revisions.check(new, old).lsn == 700
+        return
+    text = str(revisions.refusal(new, old))
+    assert "table s.orders: column note is not kept, and rows may have values in it" in text

@@ -6,6 +6,7 @@ from slackwater.sql.catalog import Catalog
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.postgres.types import parse_type
 
 
 def _types(ddl: str) -> dict[str, str]:
@@ -165,10 +166,22 @@ def test_old_rows_that_another_index_identifies_are_refused_where_a_view_reads_t
         ("\nCREATE VIEW v AS SELECT 1", 2, 1, "this statement is not supported"),
         ("ALTER TABLE t REPLICA IDENTITY FULL", 1, 13, "table public.t is not declared above"),
         (
-            "CREATE TABLE t (a int); ALTER TABLE t ADD COLUMN b int",
+            "CREATE TABLE t (a int); ALTER TABLE t DROP COLUMN a",
             1,
             39,
             "this ALTER TABLE is not supported",
+        ),
+        (
+            "CREATE TABLE t (a int); ALTER TABLE t ADD COLUMN b int, DROP COLUMN a",
+            1,
+            57,
+            "expected ADD COLUMN",
+        ),
+        (
+            "CREATE TABLE t (a int); ALTER TABLE t ADD COLUMN b int NOT NULL",
+            1,
+            50,
+            "column b is added NOT NULL without a DEFAULT",
         ),
         (
             "CREATE TABLE t (a int); ALTER TABLE t ALTER a TYPE text",
@@ -206,3 +219,84 @@ def test_a_generated_column_is_declared_but_no_view_can_use_it() -> None:
 
 def test_no_files_declare_no_tables() -> None:
     assert parse_catalog({}) == Catalog(())
+
+
+@pytest.mark.parametrize(
+    ("column", "absent", "nullable"),
+    [
+        ("b text", None, True),
+        ("b text DEFAULT NULL", None, True),
+        ("IF NOT EXISTS b varchar(9) NOT NULL DEFAULT 'it''s'::character varying", "it's", False),
+        ("b int DEFAULT -5 CHECK (b < 7)", -5, True),
+        ("b smallint DEFAULT '7'::smallint", 7, True),
+        ("b boolean NOT NULL DEFAULT true", True, False),
+        ("b numeric(8, 2) DEFAULT 1.5", "1.50", True),
+        ("c int, ADD COLUMN b bigint DEFAULT 0", 0, True),
+    ],
+)
+def test_a_column_that_was_added_has_a_value_in_rows_from_before(
+    column: str, absent: object, nullable: bool
+) -> None:
+    (table,) = parse_catalog({"t.sql": f"CREATE TABLE t (a int); ALTER TABLE t ADD COLUMN {column}"}).tables
+    added = table.column("b")
+    assert added is not None
+    assert (added.was_added, added.absent, added.nullable) == (True, absent, nullable)
+    assert [each.was_added for each in table.columns if each.name == "a"] == [False]
+
+
+def test_null_of_rows_from_before_is_kept_whatever_is_set_later() -> None:
+    ddl = "CREATE TABLE t (a int); ALTER TABLE t ADD COLUMN b int; ALTER TABLE t ALTER b SET NOT NULL;"
+    (table,) = parse_catalog({"t.sql": ddl}).tables
+    assert [each.nullable for each in table.columns] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "timestamptz DEFAULT now()",
+        "uuid DEFAULT gen_random_uuid()",
+        "text DEFAULT E'a'",
+        "text DEFAULT 'a' || 'b'",
+        "text DEFAULT 'abc'::varchar(2)",
+        "text DEFAULT TRUE",
+        "text DEFAULT 5",
+        "char(3) DEFAULT 'a'",
+        "numeric DEFAULT 1.5",
+        "numeric(8,2) DEFAULT 1.555",
+        "smallint DEFAULT 70000",
+        "varchar(3) DEFAULT 'abcd'",
+        "text[] DEFAULT '{}'",
+        "int DEFAULT (1)",
+    ],
+)
+def test_a_default_that_rows_from_before_may_not_have_is_refused(column: str) -> None:
+    with pytest.raises(SqlTextError, match="is not known to rows before"):
+        parse_catalog({"t.sql": f"CREATE TABLE t (a int); ALTER TABLE t ADD COLUMN b {column}"})
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "is_included"),
+    [
+        ("smallint", "bigint", True),
+        ("bigint", "integer", False),
+        ("varchar(10)", "text", True),
+        ("varchar(10)", "varchar(11)", True),
+        ("varchar(10)", "varchar(9)", False),
+        ("text", "varchar(10)", False),
+        ("char(3)", "text", False),
+        ("numeric(8,2)", "numeric(12,2)", True),
+        ("numeric(8,2)", "numeric", True),
+        ("numeric(8,2)", "numeric(12,3)", False),
+        ("numeric(8,2)", "numeric(7,2)", False),
+        ("numeric", "numeric(38,18)", False),
+        ("real", "double precision", False),
+        ("date", "timestamp", False),
+        ("timestamp(3)", "timestamp(6)", False),
+        ("timestamp(3)", "timestamp(3)", True),
+        ("integer", "numeric(12,0)", False),
+    ],
+)
+def test_a_wider_type_includes_values_that_have_the_same_form(
+    narrow: str, wide: str, is_included: bool
+) -> None:
+    assert parse_type(wide).includes(parse_type(narrow)) is is_included

@@ -159,3 +159,14 @@ def test_columns_whose_values_are_omitted_have_names() -> None:
 def test_column_that_is_not_declared_is_a_programming_error() -> None:
     with pytest.raises(ValueError, match="no column nothing"):
         RowCodec(TABLE, ["nothing"])
+
+
+def test_a_record_from_before_a_column_was_added_has_its_default_or_null() -> None:
+    added = "ALTER TABLE s.t ADD COLUMN note text, ADD COLUMN state varchar(9) NOT NULL DEFAULT 'new'"
+    (table,) = parse_catalog({"t.sql": f"CREATE TABLE s.t (id bigint PRIMARY KEY); {added}"}).tables
+    codec = RowCodec(table, ["state", "id", "note"])
+    assert codec.decode(b'{"id": 1}') == ("new", 1, None)
+    assert codec.decode(b'{"id": 1, "note": "n", "state": "old"}') == ("old", 1, "n")
+    for wrong in (b'{"note": "n"}', b'{"id": 1, "state": null}'):
+        with pytest.raises(RowContradictsSchemaError):
+            codec.decode(wrong)

@@ -8,6 +8,7 @@ difference between two examinations (:func:`changes_between`).
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,8 @@ from slackwater.protocol.keys import cut_log_topic
 _KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table", "S": "a sequence"}
 _PERSISTENCE = {"u": "unlogged", "t": "temporary"}
 _TEXT, _VARCHAR = 25, 1043
+_WIDER = {("smallint", "integer"), ("smallint", "bigint"), ("integer", "bigint")}
+"""Types whose change leaves the values as they are in records, unless ALTER TABLE … USING computes others."""
 _NEW_TOPICS = (
     "take a new snapshot into new topics (a connector with another topic.prefix), and begin a new revision "
     "of the pipelines that read them"
@@ -109,6 +112,14 @@ class SeenTable(msgspec.Struct, frozen=True, kw_only=True):
     """Whether row-level security applies to the connector's user."""
     settings: Mapping[str, str] = {}
     """The settings in sessions of the connector's user that determine how values are written."""
+
+
+class DeclaredTable(NamedTuple):
+    """What a pipeline declares of a table, besides its columns."""
+
+    key: Collection[str] = ()
+    added: Mapping[str, object] = {}
+    """The columns that were added later, each with its value in rows from before; None is NULL."""
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -313,10 +324,28 @@ def _matches(patterns: str, name: str) -> bool | None:
         return None
 
 
+def faults_of_added(table: SeenTable, added: Mapping[str, object]) -> Iterator[CapturedFinding]:
+    """Yields the columns, declared as added later, of which rows from before have another value than said.
+
+    The value, None for NULL, is by the name of the column.
+    """
+    for column in (each for each in table.columns if each.name in added):
+        value, name = added[column.name], _in_condition(column)
+        is_other = f"{name} IS NOT NULL" if value is None else f"{name}::text IS DISTINCT FROM %s"
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        text = f"rows from before it was added or renamed have another value than {value!r}"
+        condition = f"{is_other} AND age(xmin) >= age(%s::text::xid)"
+        parameters = (*(() if value is None else (shown,)), column.changed)
+        yield _unwritten(table, column, text.replace("None", "NULL"), condition, parameters)
+
+
 def changes_between(
-    before: SeenTable, now: SeenTable, present: Mapping[int, str] = {}
+    before: SeenTable, now: SeenTable, present: Mapping[int, str] = {}, added: Collection[str] = ()
 ) -> Iterator[CapturedFinding]:
-    """Yields what happened to a table between two examinations without producing events."""
+    """Yields what happened to a table between two examinations without producing events.
+
+    New columns that are declared as `added` later are passed over (:func:`faults_of_added`).
+    """
     if not before.oid:
         return
     if now.oid != before.oid:
@@ -347,7 +376,7 @@ def changes_between(
         proof = Proof(now.quoted, "xmin = %s::text::xid", (now.changed,))
         yield _found(now, text, _NEW_TOPICS, proof=proof)
     yield from _partition_changes(before, now, present)
-    yield from _column_changes(before, now)
+    yield from _column_changes(before, now, added)
 
 
 def absent_columns(before: SeenTable, now: SeenTable, used: Collection[str]) -> Iterator[CapturedFinding]:
@@ -404,12 +433,14 @@ def _removed(table: SeenTable, partition: SeenPartition, name: str | None) -> Ca
     return _found(table, text, hint + _NEW_TOPICS, proof=None if name is None else Proof(name, "true", ()))
 
 
-def _column_changes(before: SeenTable, now: SeenTable) -> Iterator[CapturedFinding]:
+def _column_changes(before: SeenTable, now: SeenTable, added: Collection[str]) -> Iterator[CapturedFinding]:
     earlier = {each.name: each for each in before.columns}
     names = {each.number: each.name for each in now.columns}
     was_rewritten = before.file != now.file or _files(before) != _files(now)
     for column in now.columns:
         known = earlier.get(column.name)
+        if known is None and column.name in added:
+            continue
         if known is None:
             text, name = "rows that existed before have its DEFAULT", _in_condition(column)
             yield _unwritten(now, column, text, f"{name} IS NOT NULL AND age(xmin) >= age(%s::text::xid)")
@@ -419,6 +450,9 @@ def _column_changes(before: SeenTable, now: SeenTable) -> Iterator[CapturedFindi
             if renamed is not None:
                 text = f"it was renamed to {renamed}, and another column has its name now"
             yield _unwritten(now, column, text, "age(xmin) >= age(%s::text::xid)")
+        elif (known.type, column.type) in _WIDER:
+            text = f"ALTER COLUMN … TYPE {column.type} rewrote its values"
+            yield _unwritten(now, column, text, "xmin = %s::text::xid")
         elif _form(known) != _form(column):
             text = f"column {column.name}: its type was changed from {known.type} to {column.type}"
             hint = f"adapt the declaration (`slackwater schema pull`); {_NEW_TOPICS}"

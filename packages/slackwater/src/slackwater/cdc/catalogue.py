@@ -11,9 +11,11 @@ import msgspec
 
 from slackwater.cdc.captured import (
     CapturedFinding,
+    DeclaredTable,
     SeenTable,
     absent_columns,
     changes_between,
+    faults_of_added,
     faults_of_table,
     omitted_by,
     shared_topics,
@@ -185,13 +187,13 @@ def examine_tables(
     topics: SourceTopics,
     publication: str,
     user: str = "",
-    keys: Mapping[str, Collection[str]] = {},
+    declared: Mapping[str, DeclaredTable] = {},
 ) -> tuple[dict[str, SeenTable], list[CapturedFinding]]:
     """Returns the state to compare the next examination with, and what makes views differ from a SELECT.
 
     A table with a finding is compared with the same earlier state again, until the finding is gone. Blocks;
     the driver's errors are passed on. The tables are given as ``schema.table``, with the columns of each that
-    are used and with their declared primary keys; for publication and user see :func:`read_tables`.
+    are used, and what is declared of them; for publication and user see :func:`read_tables`.
     """
     now = read_tables(connection, tuple(used), publication, user)
     oids = [oid for table in before.values() for oid in (table.oid, *(p.oid for p in table.partitions))]
@@ -199,11 +201,12 @@ def examine_tables(
     compared: dict[str, SeenTable] = {}
     findings = shared_topic_findings(connection, topics, used, publication)
     for name, table in now.items():
-        known = before.get(name, table)
+        known, own = before.get(name, table), declared.get(name, DeclaredTable())
         suspected = [
-            *changes_between(known, table, present),
+            *changes_between(known, table, present, own.added),
+            *faults_of_added(table, own.added),
             *absent_columns(known, table, used[name]),
-            *faults_of_table(table, keys.get(name, ())),
+            *faults_of_table(table, own.key),
         ]
         concerning = [each for each in suspected if not each.column or each.column in used[name]]
         found = list(_confirmed(connection, concerning))

@@ -23,6 +23,7 @@ from slackwater.engine.state.log import BlobSource, BucketLog, LogHead
 from slackwater.engine.state.manifest import history, segment_name, segment_path
 from slackwater.engine.state.store import StateStore, missing_file
 from slackwater.protocol import ConfigError, StateError
+from slackwater.sql.catalog import Column
 from slackwater.sql.row_codec import RowCodec, WireRow
 
 FIRST_BATCH: Final = 0
@@ -53,6 +54,16 @@ class TableCopy:
     """The input of the other pipeline that keeps the rows."""
     inputs: tuple[PackingInput, ...]
     """The inputs of the new pipeline that begin with these rows, all of the same table."""
+
+    @property
+    def added(self) -> dict[str, Column]:
+        """The columns that these inputs use and that are not kept, because they were added later.
+
+        The rows have them only in one form: as of the copied state, none has had another value.
+        """
+        kept = self.origin.plan.column_names
+        columns = {column.name: column for each in self.inputs for column in each.plan.columns}
+        return {name: column for name, column in columns.items() if name not in kept}
 
 
 def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
@@ -99,9 +110,11 @@ def _missing_parts(keeper: PackingInput, reader: PackingInput) -> list[str]:
         lacks.append(f"the primary key was {', '.join(kept.table.primary_key)}")
     for column in wanted.columns:
         there = columns.get(column.name)
+        if there is None and column.was_added:
+            continue
         if there is None:
             lacks.append(f"column {column.name} is not kept")
-        elif there.type != column.type:
+        elif not column.type.includes(there.type):
             lacks.append(f"column {column.name} is kept as {there.type}, not as {column.type}")
         elif there.nullable and not column.nullable:
             lacks.append(f"column {column.name} could be NULL")
@@ -265,7 +278,9 @@ class _KeptRows:
         kept = copy.origin.plan
         self._table = self._packer.table(kept.table.full_name)
         self._codec = RowCodec(kept.table, kept.column_names)
-        self._positions = list(map(kept.column_names.index, self._table.columns))
+        names = (*kept.column_names, *copy.added)
+        self._positions = list(map(names.index, self._table.columns))
+        self._absent = tuple(column.absent for column in copy.added.values())
         self._lsn = lsn
         self._rows: list[WireRow] = []
         self._count = 0
@@ -273,7 +288,7 @@ class _KeptRows:
 
     def add(self, packed: bytes) -> None:
         """Adds a row in the form in which the other pipeline keeps it."""
-        row = self._codec.unpack(packed)
+        row = (*self._codec.unpack(packed), *self._absent)
         self._rows.append(tuple([row[position] for position in self._positions]))
         if len(self._rows) == _ROWS_AT_ONCE:
             self._settle()

@@ -207,8 +207,9 @@ class Checkpoint:
             f"checkpoint {self.store.address} no longer fits the pipeline: {listed_changes(changes)}",
             f"undo the change, or set `revision = {revision + 1}` in pipeline.toml: the changed pipeline "
             "then has its own checkpoint beside this one and its own output topics (change the topics that "
-            "pipeline.toml names), and builds its views from the beginning of the source's topics. Readers "
-            "of the old topics are not affected",
+            "pipeline.toml names). `slackwater run DIR --copy-state-of OLD`, where OLD is the folder as it "
+            "was, carries the rows over; without it, the views are built from the beginning of the source's "
+            "topics. Readers of the old topics are not affected",
         )
 
 

@@ -5,21 +5,29 @@ of files that nothing refers to. A run that is killed before that copies again; 
 continues like any other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+import msgspec
+
+from slackwater.cdc import UndecodableRecordError
+from slackwater.cdc.envelope import decode_full_row
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.copied_state import CopyTask, TableCopy, copy_state, copy_tasks, plan_copy
 from slackwater.engine.packer import packing_spec
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.inspection import find_state
 from slackwater.engine.state.store import StateStore
+from slackwater.outputs.contract import REQUEST_TIMEOUT
 from slackwater.pipeline.checkpoint import Checkpoint, listed_changes
 from slackwater.pipeline.definition import PipelineDefinition, pipeline_fingerprint, stage_settings
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater.pipeline.source.kafka_reader import read_beginnings
 from slackwater.pipeline.source.position import Position
 from slackwater.protocol import SNAPSHOT_XID, BatchHeader, ConfigError, StateError
+from slackwater.sql.catalog import Column
 
 _FROM_THE_BEGINNING = (
     "start without --copy-state-of: the views are then built from the beginning of the source's topics"
@@ -55,6 +63,7 @@ class EarlierRevision:
         self._earlier = earlier
         self._definition = definition
         self._timeline = settings.timeline
+        self._kafka = settings.servers.kafka
 
     @property
     def place(self) -> str:
@@ -63,7 +72,7 @@ class EarlierRevision:
 
     def check(self) -> Position:
         """Refuses a state that lacks what the pipeline needs; returns its position in the source."""
-        self._tables()
+        tables = self._tables
         fingerprint = self._fingerprint()
         try:
             found = find_state(self.checkpoint.store)
@@ -71,7 +80,9 @@ class EarlierRevision:
             raise self._unusable(str(error)) from error
         if found.fingerprint != fingerprint:
             raise self._unusable("it belongs to other stages than that revision has")
-        return self._position(found.state.position)
+        end = self._position(found.state.position)
+        self._check_added(tables, end, lambda: True)
+        return end
 
     def copy(self, target: StateStore, is_wanted: Callable[[], bool]) -> CopiedBatch | None:
         """Copies the newest state into the store of the pipeline's checkpoint. It may be repeated.
@@ -79,7 +90,7 @@ class EarlierRevision:
         Returns:
             The batch with which the pipeline begins; None if `is_wanted`, called from time to time, is False.
         """
-        tables = self._tables()
+        tables = self._tables
         stages = {each.origin.stage for each in tables}
         fingerprint = self._fingerprint()
         try:
@@ -91,6 +102,9 @@ class EarlierRevision:
         if state is None:
             return None
         end = self._position(state.position)
+        self._check_added(tables, end, is_wanted)
+        if not is_wanted():
+            return None
         header = BatchHeader(
             source=end.source,
             timeline=end.timeline,
@@ -102,8 +116,34 @@ class EarlierRevision:
         )
         return CopiedBatch(header, copy_tasks(tables, state, end.lsn), end)
 
+    def _check_added(self, tables: Iterable[TableCopy], end: Position, is_wanted: Callable[[], bool]) -> None:
+        """Refuses added columns that the earlier revision does not keep, if some row has another value.
+
+        Reads the topics of these tables up to the position. A record without the column proves that it did
+        not exist, so no earlier record matters.
+        """
+        for copy in tables:
+            table, added = copy.origin.plan.table.full_name, copy.added
+            unproven: dict[int, set[str]] = {}
+            if not added:
+                continue
+            topic = self._definition.source_topics.data(table)
+            for span, values in read_beginnings(self._kafka, [topic], REQUEST_TIMEOUT, up_to=end.read_to):
+                if not is_wanted():
+                    return
+                is_cut_off = span.from_offset > 0 and span.to_offset > 0
+                of_partition = unproven.setdefault(span.partition, set(added) if is_cut_off else set())
+                for value in values:
+                    _note_values(value, added, of_partition)
+            if found := sorted(set().union(*unproven.values())):
+                columns = ", ".join(found)
+                raise self._unfit(
+                    f"table {table}: column {columns} is not kept, and rows may have values in it"
+                )
+
+    @cached_property
     def _tables(self) -> tuple[TableCopy, ...]:
-        """Returns where the rows of each input are."""
+        """Where the rows of each input are."""
         earlier, definition = self._earlier, self._definition
         if earlier.revision == definition.revision:
             raise ConfigError(
@@ -158,3 +198,19 @@ class EarlierRevision:
             "name the folder of that revision as it runs, and the same --checkpoint; or "
             f"{_FROM_THE_BEGINNING}",
         )
+
+
+def _note_values(record: bytes, added: Mapping[str, Column], unproven: set[str]) -> None:
+    """Adds the columns in which a record has another value than rows had before; removes those it lacks."""
+    try:
+        row = msgspec.json.decode(decode_full_row(record).after, type=dict[str, msgspec.Raw] | None)
+    except UndecodableRecordError:
+        unproven.update(added)
+        return
+    if row is None:
+        return
+    for name, column in added.items():
+        if name not in row:
+            unproven.discard(name)
+        elif msgspec.json.decode(row[name]) != column.absent:
+            unproven.add(name)

@@ -417,7 +417,6 @@ def _facts(plan: EnginePlan, view: PublishedView) -> dict[str, str]:
     for each in table_inputs(plan, view.stages):
         table = each.table.full_name
         for column in each.columns:
-            nullable = "" if column.nullable else " NOT NULL"
-            facts[f"column {table}.{column.name}"] = f"{column.type}{nullable}"
+            facts[f"column {table}.{column.name}"] = str(column)
         facts[f"primary key of {table}"] = ", ".join(each.table.primary_key)
     return facts

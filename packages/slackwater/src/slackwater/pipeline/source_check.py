@@ -17,7 +17,7 @@ import msgspec
 import psycopg
 
 from slackwater.cdc import UndecodableRecordError
-from slackwater.cdc.captured import CapturedFinding, SeenTable, omitted_by, subject_of
+from slackwater.cdc.captured import CapturedFinding, DeclaredTable, SeenTable, omitted_by, subject_of
 from slackwater.cdc.catalogue import examine_tables, find_publication
 from slackwater.cdc.connector import CONNECTOR_HINT, property_findings
 from slackwater.cdc.envelope import decode_full_row
@@ -26,7 +26,7 @@ from slackwater.engine.settings import FormProof
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.contract import REQUEST_TIMEOUT
 from slackwater.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
-from slackwater.pipeline.definition import PipelineDefinition, table_inputs, used_columns
+from slackwater.pipeline.definition import PipelineDefinition, needed_columns, table_inputs, used_columns
 from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.source.kafka_reader import first_values
 from slackwater.pipeline.source.options import SourceOptions
@@ -115,7 +115,14 @@ class CatalogueCheck:
         self._name, self._source = definition.name, definition.source
         self._topics = definition.source_topics
         self._used: Mapping[str, Collection[str]] = used_columns(definition.plan)
-        self._keys = {each.table.full_name: each.table.primary_key for each in table_inputs(definition.plan)}
+        self._declared = {
+            each.table.full_name: DeclaredTable(each.table.primary_key)
+            for each in table_inputs(definition.plan)
+        }
+        self._added: dict[str, dict[str, object]] = {}
+        for table, column in needed_columns(definition.plan):
+            if column.was_added:
+                self._added.setdefault(table.full_name, {})[column.name] = column.absent
         self._database, self._user = database, user
         self._checkpoint = checkpoint
         self._seen: tuple[Mapping[str, SeenTable], list[CapturedFinding]] | None = None
@@ -136,7 +143,12 @@ class CatalogueCheck:
         if kept is None and copied is not None:
             kept = _read(copied)
         self._kept = kept or _Kept()
-        self._look()
+        self._look(
+            {
+                name: declared._replace(added=self._added.get(name, {}))
+                for name, declared in self._declared.items()
+            }
+        )
         found = () if self._seen is None else tuple(self._seen[1])
         return (*self._kept.findings, *(each for each in found if each not in self._kept.findings))
 
@@ -185,7 +197,7 @@ class CatalogueCheck:
         except psycopg.Error as error:
             self.warn(error)
 
-    def _look(self) -> None:
+    def _look(self, declared: Mapping[str, DeclaredTable] | None = None) -> None:
         if self._database is None:
             return
         with psycopg.connect(self._database, connect_timeout=_CONNECT_SECONDS, autocommit=True) as connection:
@@ -196,7 +208,7 @@ class CatalogueCheck:
                 topics=self._topics,
                 publication=find_publication(connection, self._source),
                 user=self._user,
-                keys=self._keys,
+                declared=self._declared if declared is None else declared,
             )
         if self._kept.tables or any(table.oid for table in tables.values()):
             self._seen = tables, found

@@ -62,6 +62,8 @@ ELEMENT_KINDS = frozenset(
     set(TypeKind) - {TypeKind.ARRAY, TypeKind.BYTEA, TypeKind.CARRIED, TypeKind.UNSUPPORTED}
 )
 
+_WIDER = (TypeKind.SMALLINT, TypeKind.INTEGER, TypeKind.BIGINT)
+_LENGTH = re.compile(r"character varying\(([0-9]+)\)")
 _NESTED_JSON = re.compile(r"\bJSON(?=[\[\],)]|$)")
 
 _FLOAT = float | Literal["NaN", "Infinity", "-Infinity"]
@@ -150,6 +152,17 @@ class ColumnType:
         return self.kind in INTEGER_KINDS | {TypeKind.UUID, TypeKind.BOOLEAN, TypeKind.CARRIED} or (
             self.kind is TypeKind.TEXT and self.is_one_text
         )
+
+    def includes(self, other: "ColumnType") -> bool:
+        """Returns whether values of another type are values of this one, in the same form on the wire."""
+        if self.kind in INTEGER_KINDS and other.kind in INTEGER_KINDS:
+            return _WIDER.index(other.kind) <= _WIDER.index(self.kind)
+        if self.kind is other.kind is TypeKind.NUMERIC and other.precision is not None:
+            return self.precision is None or (self.decimals == other.decimals and self.digits >= other.digits)
+        was, now = (_LENGTH.fullmatch(each.name) for each in (other, self))
+        if was and (now or self.name == TypeKind.TEXT):
+            return now is None or int(was[1]) <= int(now[1])
+        return self == other
 
     @property
     def wire_family(self) -> str:
@@ -299,12 +312,20 @@ class Column:
     Attributes:
         name: Its name as in the database (unquoted names are lower case).
         has_default: Whether it has a DEFAULT, which a connector may write for NULL or an unknown value.
+        was_added: Whether it was added later (ALTER TABLE … ADD COLUMN), so that earlier records lack it.
+        absent: For such a column the wire value of rows that existed before: its DEFAULT then, or None.
     """
 
     name: str
     type: ColumnType
     nullable: bool
     has_default: bool = False
+    was_added: bool = False
+    absent: bool | int | str | None = None
+
+    def __str__(self) -> str:
+        absent = "" if self.absent is None else f" ADDED WITH {self.absent!r}"
+        return f"{self.type}{'' if self.nullable else ' NOT NULL'}{absent}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ _COMPARE_TABLES = (
     "Compare the declared tables with the database (slackwater schema check) and the settings of the "
     "connector: it sends neither generated columns nor the columns in column.exclude.list, so views "
     "cannot use them. If the table has changed, declare it again (slackwater schema pull) in a new "
-    "revision of the pipeline"
+    "revision of the pipeline; a column that rows before did not have, as ALTER TABLE … ADD COLUMN"
 )
 _ACCEPT_VALUE = (
     "Either correct the row in the database and start the pipeline again: with emit = latest it continues "

@@ -427,7 +427,10 @@ def _facts(stage: StagePlan) -> list[object]:
 
 def _input(plan: InputPlan) -> list[object]:
     """Omits the names of columns of stages, because they are generated."""
-    types = [[str(column.type), column.nullable] for column in plan.columns]
+    types = [
+        [str(column.type), column.nullable, *([] if column.absent is None else [column.absent])]
+        for column in plan.columns
+    ]
     facts: list[object] = [plan.keeps_null_keys, types, plan.key_positions, plan.primary_key_positions]
     return facts if plan.origin else [plan.table.full_name, plan.column_names, *facts]
 

@@ -251,11 +251,15 @@ def row_struct(columns: Iterable[Column], *, is_regular: bool = False) -> type[m
     columns = tuple(columns)
     wires = [regular_wire(column.type) if is_regular else column.type.wire for column in columns]
     fields = [
-        (f"c{index}", wire | None if column.nullable else wire)
+        (
+            f"c{index}",
+            wire | None if column.nullable else wire,
+            *([column.absent] if column.was_added else []),
+        )
         for index, (column, wire) in enumerate(zip(columns, wires, strict=True))
     ]
     rename = {f"c{index}": column.name for index, column in enumerate(columns)}
-    return msgspec.defstruct("Row", fields, rename=rename, gc=False)
+    return msgspec.defstruct("Row", fields, rename=rename, kw_only=True, gc=False)
 
 
 def _real_float(value: Any) -> Any:

@@ -91,21 +91,45 @@ def first_values(
     Raises:
         StateError: A topic is gone. UnavailableError: The cluster does not answer within the time-out.
     """
+    for _, values in read_beginnings(kafka, topics, timeout, pause):
+        yield from values
+
+
+def read_beginnings(
+    kafka: KafkaSettings,
+    topics: Collection[str],
+    timeout: timedelta,
+    pause: Callable[[float], None] = time.sleep,
+    *,
+    up_to: Callable[[str, int], int] | None = None,
+) -> Iterator[tuple[OffsetSpan, list[bytes]]]:
+    """Yields each partition of those topics that exist, then the values of its first records, in portions.
+
+    They are the records below the offset that `up_to` returns for a topic and a partition, if that is given.
+    Raises the same errors as :func:`first_values`.
+    """
 
     def spans(seconds: float) -> list[OffsetSpan]:
         known = consumer.list_topics(timeout=seconds).topics
         places = [TopicPartition(t, p) for t in topics if t in known for p in known[t].partitions]
         bounds = [watermark_offsets(consumer, place, seconds) for place in places]
         return [
-            OffsetSpan(place.topic, place.partition, first, min(end, first + _FIRST_OFFSETS), number)
+            OffsetSpan(
+                place.topic,
+                place.partition,
+                first,
+                min(end, first + _FIRST_OFFSETS if up_to is None else up_to(place.topic, place.partition)),
+                number,
+            )
             for number, (place, (first, end)) in enumerate(zip(places, bounds, strict=True))
         ]
 
     with closing(Consumer({**_SETTINGS, **kafka.client_config}, logger=_librdkafka_log)) as consumer:
         beginnings = _listed(kafka, timeout, pause, spans)
+        yield from ((span, []) for span in beginnings)
         reader = SpanReader(consumer, timeout_seconds=timeout.total_seconds(), may_start_late=True)
-        for _, messages in reader.read(beginnings):
-            yield from filter(None, map(Message.value, messages))
+        for span, messages in reader.read(beginnings):
+            yield span, list(filter(None, map(Message.value, messages)))
 
 
 def _listed(

@@ -93,6 +93,11 @@ class Position:
         start = positions[number].start if number < len(positions) else ()
         return start[place] if place < len(start) else 0
 
+    def read_to(self, topic: str, partition: int) -> int:
+        """Returns the offset below which a partition was read, in scope ``strict``."""
+        ends = (self.topics.get(topic) or (_NOTHING_READ,))[0].read_to
+        return ends[partition] if partition < len(ends) else 0
+
     @classmethod
     def at_cut(
         cls, published: PublishedCut, topics: Iterable[str], scope: Scope, log_id: str = ""

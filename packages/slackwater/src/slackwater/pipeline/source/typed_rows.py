@@ -204,6 +204,9 @@ class RowImages:
             return []
         try:
             fields = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
+            for column in self._texts:
+                if column.was_added and column.name not in fields:
+                    fields[column.name] = msgspec.Raw(msgspec.json.encode(column.absent))
             missing = [column.name for column in self._texts if column.name not in fields]
             if missing:
                 table = self._table.full_name

@@ -1,18 +1,23 @@
 """Declared tables from PostgreSQL DDL: the schema files of a pipeline folder.
 
-The supported statements are CREATE TABLE, CREATE TYPE … AS ENUM, CREATE DOMAIN, ALTER TABLE … ADD PRIMARY KEY
-and ALTER TABLE … REPLICA IDENTITY. Statements that `pg_dump --schema-only` writes and that do not
-change what a row looks like (indexes, comments, grants, other constraints) are ignored. Any other statement
-is refused, and the error names its place.
+The supported statements are CREATE TABLE, CREATE TYPE … AS ENUM, CREATE DOMAIN, and ALTER TABLE … ADD PRIMARY
+KEY, ADD COLUMN and REPLICA IDENTITY. Statements that `pg_dump --schema-only` writes and that do not change
+what a row looks like (indexes, comments, grants, other constraints) are ignored. Any other statement is
+refused, and the error names its place.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import takewhile
+
+import msgspec
 
 from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import check_schema_name
-from slackwater.sql.catalog import Catalog, Column, ColumnType, Table
+from slackwater.sql.catalog import INTEGER_KINDS, Catalog, Column, ColumnType, Table, TypeKind
 from slackwater.sql.errors import SourceText, SqlTextError
 from slackwater.sql.postgres.types import (
     array_of,
@@ -25,7 +30,7 @@ from slackwater.sql.postgres.types import (
 
 _SUPPORTED = (
     "Supported are CREATE TABLE with columns, CREATE TYPE … AS ENUM, CREATE DOMAIN, "
-    "ALTER TABLE … ADD PRIMARY KEY and ALTER TABLE … REPLICA IDENTITY FULL; "
+    "ALTER TABLE … ADD PRIMARY KEY, ADD COLUMN and REPLICA IDENTITY FULL; "
     "`slackwater schema pull` writes such a file from the database"
 )
 _PASSED_OVER = (
@@ -38,6 +43,10 @@ _ALTERATIONS_PASSED_OVER = (
     "OWNER", "ENABLE", "CLUSTER", "ADD CONSTRAINT", "ADD FOREIGN", "ADD UNIQUE", "ADD CHECK", "ADD GENERATED",
     "SET", "DEFAULT",
 )  # fmt: skip
+_PLAIN_CASTS = frozenset(
+    {"", "text", "varchar", "character varying", "smallint", "integer", "bigint", "numeric", "boolean"}
+)
+"""The types to which a constant may be cast without being another one."""
 _TABLE_CONSTRAINTS = frozenset({"CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE"})
 _UNREADABLE_NAME = re.compile(r'["\\\x00-\x1f]')
 _DEFAULT = re.compile(r"(?<! BY)(?<! SET) DEFAULT ")
@@ -245,11 +254,30 @@ class _Reader:
             while not statement.skip("PRIMARY", "KEY"):
                 statement.take("PRIMARY KEY")
             self.tables[key] = _with_primary_key(table, _names(statement.take_parenthesised()))
+        elif statement.starts_with("ADD", "COLUMN"):
+            for item in _split_at_commas(statement.rest()):
+                self._read_added(_Statement(statement.source, item), key)
         elif statement.skip("ALTER"):
             statement.skip("COLUMN")
             self._read_column_alteration(statement, key)
         else:
             _pass_over(statement)
+
+    def _read_added(self, item: _Statement, key: tuple[str, str]) -> None:
+        """Reads a column that rows before did not have."""
+        if not item.skip("ADD", "COLUMN"):
+            raise item.error("expected ADD COLUMN", "Alter the table otherwise in a statement of its own")
+        item.skip("IF", "NOT", "EXISTS")
+        columns = {column.name: column for column in self.tables[key].columns}
+        name = replace(item).take("a column name").name
+        self._read_item(replace(item), columns)
+        column = columns[name]
+        if not column.has_default and not column.nullable:
+            hint = "Leave out NOT NULL, because rows before had NULL"
+            raise item.error(f"column {name} is added NOT NULL without a DEFAULT", hint)
+        absent = _constant(item, column.type) if column.has_default else None
+        columns[name] = replace(column, was_added=True, absent=absent)
+        self.tables[key] = replace(self.tables[key], columns=tuple(columns.values()))
 
     def _read_column_alteration(self, statement: _Statement, key: tuple[str, str]) -> None:
         name = statement.take("a column name").name
@@ -263,6 +291,45 @@ class _Reader:
             _pass_over(statement)
 
 
+def _constant(item: _Statement, of: ColumnType) -> bool | int | str | None:
+    """Returns the wire value of the constant after DEFAULT.
+
+    Raises:
+        SqlTextError: It is no constant, or one of a type whose values have several forms.
+    """
+    words = item.words[[word.upper for word in item.words].index("DEFAULT") + 1 :]
+    ends = _COLUMN_CONSTRAINTS - {"NULL"}
+    given = list(takewhile(lambda word: word.upper not in ends, words))
+    written = list(takewhile(lambda word: word.upper != "::", given))
+    cast = " ".join(word.name for word in given[len(written) + 1 :])
+    is_plain = all(word.upper or item.source.text[word.start] == "'" for word in written)
+    if is_plain and cast in _PLAIN_CASTS and [word.upper for word in written[:-1]] in ([], ["-"]) and written:
+        if written[-1].upper == "NULL":
+            return None
+        text = "".join(word.text for word in written)
+        with suppress(msgspec.ValidationError, ValueError, ArithmeticError):
+            found = _wire_constant(text, of, is_string=not written[-1].upper)
+            if found is not None:
+                return msgspec.convert(found, of.wire)  # type: ignore[no-any-return]
+    hint = (
+        "Supported are constants of integers, boolean, numeric with a scale, text and varchar. Else take "
+        "a new snapshot into new topics, and declare the column in CREATE TABLE"
+    )
+    raise item.error(f"the DEFAULT of an added column of type {of} is not known to rows before", hint)
+
+
+def _wire_constant(text: str, of: ColumnType, *, is_string: bool) -> bool | int | str | None:
+    if of.kind in INTEGER_KINDS:
+        return int(text)
+    if of.kind is TypeKind.BOOLEAN:
+        return {"true": True, "false": False}.get(text.lower())
+    if of.kind is TypeKind.NUMERIC and of.scale is not None:
+        value = Decimal(text).quantize(Decimal(1).scaleb(-of.scale))
+        return f"{value:f}" if value == Decimal(text) else None
+    length = re.fullmatch(r"text|character varying(\(([0-9]+)\))?", of.name)
+    return text if is_string and length and len(text) <= int(length[2] or len(text)) else None
+
+
 def _pass_over(statement: _Statement) -> None:
     if not statement.starts_with_any(_ALTERATIONS_PASSED_OVER):
         hint = f"Declare the table as it is now. {_SUPPORTED}"
@@ -274,7 +341,10 @@ def _with_primary_key(table: Table, names: tuple[str, ...]) -> Table:
 
 
 def _with_not_null(table: Table, names: tuple[str, ...]) -> Table:
-    return _changed(table, lambda c: replace(c, nullable=c.nullable and c.name not in names))
+    """Rows from before a column was added without a DEFAULT keep its NULL, whatever is set later."""
+    keep_null = {each.name for each in table.columns if each.was_added and each.absent is None}
+    not_null = set(names) - keep_null
+    return _changed(table, lambda c: replace(c, nullable=c.nullable and c.name not in not_null))
 
 
 def _with_lost_columns(table: Table) -> Table:
