@@ -5,6 +5,8 @@ ask for. How it was seen to fail: a dependency taken out of a member's pyproject
 """
 
 import json
+import re
+import shutil
 import signal
 import subprocess
 import urllib.error
@@ -19,6 +21,8 @@ from slackwater.cli.main import EXTRAS
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.dev.server import free_port
 from slackwater.protocol import KafkaSettings, Servers
+from slackwater_lab.conformance.case import parse
+from slackwater_lab.conformance.replay import replayed
 from slackwater_lab.publishing import publishing_pipeline
 
 pytestmark = pytest.mark.integration
@@ -26,6 +30,9 @@ pytestmark = pytest.mark.integration
 SECONDS = 300.0
 Ran = Callable[..., str]
 Install = Callable[[str], Path]
+ROOT = Path(__file__).parents[2]
+OWN_PIPELINE = ROOT / "docs" / "certify-your-own.md"
+RECORDED = ROOT / "packages" / "certify" / "tests" / "recorded" / "flink.jsonl"
 OTHERS = ("slackwater", "slackwater-messaging")
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
@@ -127,6 +134,28 @@ def test_a_team_writes_and_tests_a_pipeline_without_this_repository(
         [commands / "slackwater", "test", folder], cwd="/", capture_output=True, text=True, check=False
     )
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
+
+
+@pytest.mark.full
+def test_the_certifier_alone_judges_what_flink_has_written(
+    kafka_broker: KafkaBroker, install: Install, ran: Ran, tmp_path: Path
+) -> None:
+    commands, prefix, text = install("slackwater-certify"), f"{tmp_path.name}.", OWN_PIPELINE.read_text()
+    check_imports(ran, commands, "slackwater-certify")
+    (specification,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    given = specification.replace('"documents.', f'"{prefix}documents.').replace('"inv"', f'"{prefix}inv"')
+    (tmp_path / "certify.toml").write_text(given)
+    shutil.copy(ROOT / "pipelines" / "orders" / "schema.sql", tmp_path)
+    shutil.copy(ROOT / "benchmarks" / "peers" / "documents.sql", tmp_path / "view.sql")
+    servers = ("--bootstrap", kafka_broker.bootstrap)
+    with replayed(parse("flink", RECORDED.read_text()).renamed(prefix), kafka_broker.bootstrap):
+        command = (commands / "slackwater-certify", tmp_path, *servers, "--mode", "both")
+        judged = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    assert judged.returncode == 1, judged.stdout + judged.stderr
+    found = dict(re.findall(r"^(.{18}) (\S+)", judged.stdout, re.MULTILINE))
+    assert int(found["torn".ljust(18)]) > 0
+    assert "final state        0 of" in judged.stdout
+    assert "is not a committed state of it" in judged.stdout
 
 
 @pytest.mark.full

@@ -59,7 +59,7 @@ def test_an_error_names_file_and_key(tmp_path: Path, old: str, new: str, key: st
     with pytest.raises(CertifyConfigError) as caught:
         load_specification(file)
     assert str(caught.value).startswith(f"{file}: {key}: ")
-    assert caught.value.hint == "`slackwater certify --help` shows the format"
+    assert caught.value.hint == "`slackwater-certify --help` shows the format"
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - our own
 
 

@@ -31,7 +31,7 @@ class CertifyConfigError(CertifyError):
 def wrong_key(file: str, key: str, problem: str) -> CertifyConfigError:
     """Returns the error for a key of certify.toml or, with an empty key, for the whole file."""
     where = f"{file}: {key}" if key else file
-    return CertifyConfigError(f"{where}: {problem}", "`slackwater certify --help` shows the format")
+    return CertifyConfigError(f"{where}: {problem}", "`slackwater-certify --help` shows the format")
 
 
 def keyless_identity(table: str) -> CertifyConfigError:

@@ -26,6 +26,7 @@ from slackwater_lab.chaos.schedule import (
     text,
 )
 from slackwater_lab.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
+from slackwater_lab.conformance import command as conformance
 from slackwater_lab.demo.command import terminate_as_interrupt
 from slackwater_lab.differential.subject import Differential
 from slackwater_lab.errors import RunFailedError, TestingError
@@ -140,6 +141,10 @@ def _parser() -> argparse.ArgumentParser:
     chaos = _add(subcommands, "chaos", "faults done to the running product", _CHAOS, _CHAOS_EXAMPLES)
     _add_chaos_arguments(chaos)
     chaos.set_defaults(run=_disturb)
+    about = conformance.SUMMARY, conformance.DESCRIPTION, conformance.EXAMPLES
+    conforms = _add(subcommands, "conformance", *about)
+    conformance.add_arguments(conforms)
+    conforms.set_defaults(run=conformance.run)
     return parser
 
 

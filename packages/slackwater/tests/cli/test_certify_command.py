@@ -30,7 +30,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, output: RightOutput) -> list[Connect
         records = OutputRecords(output.outputs)
         return judge(specification, load_view(specification), records, None)
 
-    monkeypatch.setattr("slackwater.cli.commands.certify.judge", certify)
+    monkeypatch.setattr("slackwater_certify.command.certify", certify)
     return asked
 
 

@@ -31,6 +31,8 @@ from slackwater_certify import kafka as certify_kafka
 from slackwater_certify.kafka import follow_topic, read_topic
 from slackwater_certify.output import OutputRecords
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification
+from slackwater_lab.conformance.command import java_reader
+from slackwater_lab.conformance.runner import HOLD_SECONDS, ReaderProgram
 from slackwater_lab.servers.proxy import TcpProxy
 from slackwater_lab.servers.stack import LabStack
 
@@ -201,7 +203,30 @@ def test_the_plain_example_waits_for_documents_whose_marker_is_on_its_way(
     with resumed_at_end(link, topics.name, monkeypatch, module):
         found = list(module.whole_transactions(stack.kafka.bootstrap, topics.commits))
     assert [each["removed"] for each in found] == [0, 0]
-    assert [[json.loads(d[2])["n"] for d in each["documents"]] for each in found] == [[1, 1], [2, 2]]
+    assert [[json.loads(d[4])["n"] for d in each["documents"]] for each in found] == [[1, 1], [2, 2]]
+
+
+@pytest.mark.full
+def test_the_reader_in_java_waits_for_documents_whose_marker_is_on_its_way(
+    stack: LabStack, tmp_path: Path
+) -> None:
+    topics = PipelineTopics(stack.kafka.bootstrap, documents_at=2, commits_at=1)
+    topics.write(1)
+    link = stack.second_kafka.proxy(LINK)
+    topics.write(2, link.pause)
+    reader = ReaderProgram([*java_reader(tmp_path), stack.kafka.bootstrap, topics.commits], SECONDS)
+    try:
+        reader.read(lines=1)
+        reader.read(lines=2, seconds=HOLD_SECONDS)
+        assert (len(reader.lines), reader.has_ended) == (1, False)
+        link.resume()
+        reader.read()
+        assert reader.exit()[0] == 0
+    finally:
+        link.resume()
+        reader.close()
+    found = [json.loads(line)["documents"] for line in reader.lines]
+    assert [[json.loads(d[4])["n"] for d in each] for each in found] == [[1, 1], [2, 2]]
 
 
 def test_an_earlier_commit_is_read_whole_while_newer_commit_records_are_on_their_way(

@@ -1,0 +1,1 @@
+"""Recorded topics with the transactions that every reader of docs/specification.md must find in them."""
