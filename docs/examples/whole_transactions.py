@@ -3,9 +3,9 @@
     python whole_transactions.py BOOTSTRAP COMMIT_TOPIC [OFFSET] [REGISTRY]
 
 Begins at an offset of the commit topic, or with its first record, and ends at what is there now. With the
-address of a schema registry, the commit records are read in Avro. Prints a line of JSON per commit record: the
-commit's id, its transaction, its documents, and how many of them compaction has removed because a later commit
-replaced them. Comments name the requirements of docs/specification.md.
+address of a schema registry, the commit records are read in Avro. Prints a line of JSON per commit record:
+the commit's id, its transaction, its documents, and how many of them compaction has removed because a later
+commit replaced them. Comments name the requirements of docs/specification.md.
 """
 
 import json
