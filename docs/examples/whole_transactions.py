@@ -133,6 +133,7 @@ def whole_transactions(
 if __name__ == "__main__":
     brokers, log, *others = sys.argv[1:]
     starts = [int(other) for other in others if other.isdigit()]
-    readers = [from_avro(other) for other in others if not other.isdigit()]
-    for transaction in whole_transactions(brokers, log, *(starts or [None]), *readers):
+    registries = [other for other in others if not other.isdigit()]
+    read_record = from_avro(registries[0]) if registries else from_json
+    for transaction in whole_transactions(brokers, log, starts[0] if starts else None, read_record):
         print(json.dumps(transaction), flush=True)  # noqa: T201 - its output
