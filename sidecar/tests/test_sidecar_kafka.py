@@ -1,13 +1,18 @@
 """The sidecar against a real broker and a real Redis; Debezium's records are made by the test."""
 
+import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from io import BytesIO
+from typing import Any
 
+import fastavro
 import pytest
 import redis
 from confluent_kafka import TopicPartition
@@ -16,9 +21,20 @@ from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.cuts import FrontierState
 from slackwater.dev import KafkaBroker, RedisServer
-from slackwater.protocol import SNAPSHOT_XID, InputError, KafkaSettings, RedisSettings, Servers
+from slackwater.kafka.reader import TopicReader
+from slackwater.protocol import (
+    SNAPSHOT_XID,
+    InputError,
+    KafkaSettings,
+    RedisSettings,
+    RegistrySettings,
+    SchemaLanguage,
+    Servers,
+    commit_schema,
+)
 from slackwater.protocol.keys import cuts_key
 from slackwater_lab.debezium.records import snapshot_notifications, snapshot_value
+from slackwater_lab.fakes.registry import RegistryServer
 from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
 
@@ -102,6 +118,58 @@ def test_a_backlog_and_what_follows_become_cuts(source: SyntheticSource, wait_un
     status = source.store.status(source.name)
     assert status is not None
     assert status.state is FrontierState.STOPPED
+
+
+def test_each_commit_record_has_exactly_the_rows_of_its_transactions(
+    source: SyntheticSource, wait_until: Wait
+) -> None:
+    """Two sidecars, one of which ends in between, and a backlog."""
+    source.create_all()
+    source.commit(1, 200)
+    topic, place = f"{source.name}.commits-avro", (f"{source.name}.commits-avro", 0)
+
+    def records() -> list[tuple[int, Any]]:
+        with TopicReader({"bootstrap.servers": source.bootstrap}, 300) as reader:
+            if topic not in reader.topics():
+                return []
+            found = list(reader.read({place: reader.bounds(place)}))
+        return [
+            (int(dict(m.headers() or ())["slackwater-commit-lsn"] or 0), read((m.value() or b"")[5:]))
+            for m in found
+        ]
+
+    schema = fastavro.parse_schema(json.loads(commit_schema(SchemaLanguage.AVRO)))
+
+    def read(value: bytes) -> Any:
+        return fastavro.schemaless_reader(BytesIO(value), schema, None)
+
+    with RegistryServer() as registry:
+        plain = settings_of(source)
+        servers = replace(plain.servers, registry=RegistrySettings(url=registry.url))
+        settings = replace(plain, servers=servers, commit_format="avro")
+        with running(settings), running(replace(settings, sidecar_id="other")) as other:
+            source.commit(200, 220)
+            wait_until(source.is_published)
+            other.stop.set()
+            for xid in range(220, 230):
+                source.commit(xid, xid + 1)
+                wait_until(source.is_published)
+            wait_until(lambda: records() and records()[-1][0] == source.newest_lsn)
+
+    found, previous, counted = records(), 0, 0
+    assert [lsn for lsn, _ in found] == [cut.lsn for cut in source.logged()]
+    for lsn, record in found:
+        held = {
+            (each["topic_name"], at["partition"], offset)
+            for each in record["topics"]
+            for at in each["offsets"]
+            for offset in range(at["min_offset"], at["max_offset"] + 1)
+        }
+        rows = [source.oracle.places[each] for each, _ in source.oracle.commits if previous < each <= lsn]
+        assert held == {spot for by_row in rows for spots in by_row.values() for spot in spots}
+        assert record["record_count"] == len(held)
+        previous, counted = lsn, counted + len(held)
+    assert counted == 3 * 229
 
 
 def test_topics_that_appear_later_are_found(source: SyntheticSource, wait_until: Wait) -> None:

@@ -40,6 +40,7 @@ from slackwater.client import (
 from slackwater.client.inputs import Inputs, Share
 from slackwater.client.topic_views import TopicReaders
 from slackwater.cuts import CutLog, LeaseLog, PipelineLog
+from slackwater.kafka.reader import TopicReader
 from slackwater.pipeline import load_pipeline
 from slackwater.pipeline.definition import rights_of as rights_of_pipeline
 from slackwater.pipeline.leases import LeaseHolder
@@ -49,6 +50,7 @@ from slackwater.protocol import (
     KafkaSettings,
     Lease,
     PipelineReport,
+    RegistrySettings,
     RunEnd,
     Servers,
     SourceTopics,
@@ -58,6 +60,7 @@ from slackwater.protocol import (
 from slackwater.protocol.keys import (
     LEASES_TOPIC,
     PIPELINES_TOPIC,
+    avro_commit_topic,
     commit_topic,
     cut_log_topic,
 )
@@ -71,6 +74,7 @@ from slackwater.protocol.rights import (
     producer_rights,
     reader_rights,
     sidecar_rights,
+    source_commit_rights,
     switched_rights,
     switching_rights,
     viewer_rights,
@@ -78,8 +82,9 @@ from slackwater.protocol.rights import (
 from slackwater_lab.debezium.records import snapshot_notifications, snapshot_value
 from slackwater_lab.errors import WorkRefusedError
 from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
+from slackwater_lab.fakes.registry import RegistryServer
 from slackwater_lab.fakes.sources import SyntheticSource
-from slackwater_lab.fakes.topics import REGISTRATION
+from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 from slackwater_lab.generator.fill import TopicFiller
 from slackwater_lab.programs import Program, slackwater_command, stated_connector
 from slackwater_lab.publishing import SOURCE, published_revisions, publishing_pipeline
@@ -87,6 +92,8 @@ from slackwater_lab.secured_servers import SecuredServers
 from slackwater_lab.trials import Trial, World, check_output, superfluous
 from slackwater_lab.watching import wait_until
 from slackwater_lab.workloads.orders import OrdersWorkload
+from slackwater_sidecar.commits import SourceCommits
+from slackwater_sidecar.settings import SidecarSettings
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 
@@ -192,6 +199,39 @@ def sidecar(world: World, *tables: str) -> Trial:
             run_until(world, program, has_heartbeat)
 
     return Trial(sidecar_rights(topics, tables or None), work)
+
+
+def sidecar_with_commit_records(world: World) -> Trial:
+    """Writes the commit record of a cut, and continues after it when it has begun again."""
+    log = world.running.enter_context(closing(CutLog(world.name, KafkaSettings(world.plain.bootstrap))))
+    log.ensure_topic()
+    registry = world.running.enter_context(RegistryServer())
+    servers = Servers(world.kafka, registry=RegistrySettings(url=registry.url))
+    settings = SidecarSettings(source=world.name, servers=servers, commit_format="avro")
+    place = avro_commit_topic(world.name), 0
+
+    def has_records(count: int) -> bool:
+        with TopicReader({"bootstrap.servers": world.plain.bootstrap}, SECONDS) as reader:
+            known = place[0] in reader.topics()
+            return known and len(list(reader.read({place: reader.bounds(place)}))) == count
+
+    def look_at(thread: SourceCommits) -> None:
+        check_output(thread.trouble)
+
+    def work() -> None:
+        for number in (1, 2):
+            log.append([replace(make_cut(world.name, 10 * number, 1), previous_lsn=10 * number - 10)])
+            thread = SourceCommits(settings)
+            thread.start()
+            try:
+                is_done, check = partial(has_records, number), partial(look_at, thread)
+                if not wait_until(is_done, world.patience, check=check):
+                    raise WorkRefusedError("no record was written")
+            finally:
+                thread.close()
+
+    cuts = Right(Resource.TOPIC, cut_log_topic(world.name), Operation.READ)
+    return Trial([cuts, *source_commit_rights(world.name)], work)
 
 
 def member(world: World) -> Trial:
@@ -407,16 +447,21 @@ def sink(world: World, *, is_source: bool = False) -> Trial:
     The topic then takes less at once than a producer would send by itself.
     """
     topic = f"{world.name}.public.one"
-    format_ = 'format = "debezium"' if is_source else ""
+    format_ = 'format = "debezium"' if is_source else 'commit_format = "avro"'
+    registry = world.running.enter_context(RegistryServer())
     documents = {number: random.Random(number).randbytes(500).hex() for number in range(200)}
     outputs = {topic: world.name if is_source else ""}
-    rights = pipeline_rights(world.name, SourceTopics(SOURCE), [], outputs, is_latest=False)
+    in_avro = () if is_source else (topic,)
+    rights = pipeline_rights(
+        world.name, SourceTopics(SOURCE), [], outputs, is_latest=False, avro_commits_of=in_avro
+    )
     written = sorted({each.name for each in rights if each.operation is Operation.CREATE} - {PIPELINES_TOPIC})
 
     def work() -> None:
         lsn = 0
         for start in ("first", "second"):
-            folder, servers = world.folder / start / world.name, Servers(world.kafka)
+            folder = world.folder / start / world.name
+            servers = Servers(world.kafka, registry=RegistrySettings(url=registry.url))
             output = f'topic = "{topic}"\npartitions = 1\n{format_}'
             with publishing_pipeline(folder, view="one", output=output, servers=servers) as made:
                 made.lsn = lsn
@@ -570,6 +615,7 @@ def operator(world: World) -> Trial:
 TRIALS: Mapping[str, Callable[[World], Trial]] = {
     "sidecar": sidecar,
     "sidecar of some tables": lambda world: sidecar(world, "shop.orders", "shop.lines"),
+    "sidecar with commit records": sidecar_with_commit_records,
     "member": member,
     "member by unit": member_by_unit,
     "member that follows": member_that_follows,
@@ -587,7 +633,7 @@ TRIALS: Mapping[str, Callable[[World], Trial]] = {
 }
 
 
-QUICK = ("member", "producer", "operator")
+QUICK = ("sidecar with commit records", "member", "producer", "operator")
 
 
 @pytest.mark.full

@@ -24,6 +24,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol.metrics import DECISION_KINDS, Distribution, Metric
 from slackwater.protocol.tracing import TracedTransaction, TransactionSpan, sidecar_spans
+from slackwater_sidecar.commits import SourceCommits
 from slackwater_sidecar.status import SidecarStatus, describe_open
 from slackwater_sidecar.watch import ConnectorWatch
 
@@ -60,6 +61,8 @@ class SourceMonitor:
         """As of the last status interval; None before the first."""
         self.waits_for: str | None = None
         """Why the loop could not begin yet."""
+        self.commits: SourceCommits | None = None
+        """Writes the source's commit records; None: nobody does."""
         self.failure: str | None = None
         """The reason why the source is no longer followed; None while it is, and after a request to stop."""
         self.has_ended = False

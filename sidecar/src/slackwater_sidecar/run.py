@@ -17,8 +17,9 @@ from slackwater.cuts import (
     TopicUnavailableError,
 )
 from slackwater.observe.telemetry import Telemetry
-from slackwater.protocol import SlackwaterError, SystemClock, epoch_ms, hide
+from slackwater.protocol import PublishedCut, SlackwaterError, SystemClock, epoch_ms, hide
 from slackwater.protocol.log_fields import log_fields
+from slackwater_sidecar.commits import SourceCommits
 from slackwater_sidecar.monitor import SourceMonitor, sidecar_registry, sidecar_routes
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader
@@ -105,6 +106,7 @@ class SourceThread(threading.Thread):
         self.stop_event = stop
         self.on_status = on_status
         self.monitor = SourceMonitor(settings.source, SystemClock(), send, ratio)
+        self.commits = self.monitor.commits = SourceCommits(settings) if settings.commit_format else None
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -139,8 +141,10 @@ class SourceThread(threading.Thread):
         store = None
         if redis is not None:
             store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
-        restored, written = settings.restored_cuts, monitor.record_written
+        restored, written = settings.restored_cuts, self._record_written
         publisher = Publisher(settings.source, log, store, restored, clock=monitor.clock, on_written=written)
+        if self.commits is not None:
+            self.commits.start()
         try:
             while not self.stop_event.is_set():
                 self._follow_timeline(log, publisher)
@@ -154,8 +158,15 @@ class SourceThread(threading.Thread):
             publisher.report(status, [])
             raise
         finally:
+            if self.commits is not None:
+                self.commits.close()
             watch.close()
             publisher.close()
+
+    def _record_written(self, cuts: Sequence[PublishedCut]) -> None:
+        self.monitor.record_written(cuts)
+        if self.commits is not None:
+            self.commits.news.set()
 
     def _follow_timeline(self, log: CutLog, publisher: Publisher) -> None:
         """Follows a timeline until asked to stop, or until it has to be resumed, or another one has."""
@@ -177,6 +188,8 @@ class SourceThread(threading.Thread):
             )
             while not self.stop_event.is_set() and not sidecar.is_over:
                 sidecar.turn()
+                if self.commits is not None and self.commits.error is not None:
+                    raise self.commits.error
             if publisher.state.is_overruled:
                 text = "another sidecar's cut decides what operators have skipped: continuing from there"
                 logger.info(text, extra={"source": settings.source})

@@ -215,6 +215,8 @@ class Sidecar:
         wall_ms = self._wall_ms()
         open_ = self._open.update(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
+        if self._monitor.commits is not None:
+            detail = detail or self._monitor.commits.trouble
         if self._hold.reason:
             state, detail = FrontierState.MISCONFIGURED, self._hold.reason
         if trouble := self._kafka_error():

@@ -53,6 +53,17 @@ def test_routed_tables_are_read_where_they_are(lines: Lines, tmp_path: Path) -> 
         assert {"Read topic all-orders", "Read topic inv.*"} <= lines.of(role, "--source", "inv")
 
 
+def test_a_sidecar_that_writes_commit_records_has_the_rights_to(lines: Lines, tmp_path: Path) -> None:
+    plain = lines.of("sidecar", "--source", "inv")
+    (tmp_path / "slackwater.toml").write_text('[sidecar.of.inv]\ncommit_format = "avro"\n')
+    assert lines.of("sidecar", "--source", "inv") - plain == {
+        "Create topic inv.commits-avro",
+        "Read topic inv.commits-avro",
+        "Write topic inv.commits-avro",
+        "Write transactional-id slackwater-commits-inv",
+    }
+
+
 def test_who_looks_at_named_tables_reads_no_others(lines: Lines, tmp_path: Path) -> None:
     (tmp_path / "slackwater.toml").write_text('[sidecar]\ntables = ["public.orders"]\n')
     read = {line for line in lines.of("viewer", "--source", "inv") if line.startswith("Read topic inv.")}

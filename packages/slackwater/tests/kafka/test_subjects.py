@@ -76,6 +76,38 @@ def test_an_incompatible_schema_is_refused_with_what_differs(server: RegistrySer
         registry(server).register("t-value", LONG)
 
 
+def checked(server: RegistryServer) -> int:
+    return registry(server).register("t-value", LONG, only_checks=True)
+
+
+def test_a_check_registers_nothing_and_finds_what_is_there(server: RegistryServer) -> None:
+    assert checked(server) == 0
+    assert not server.subjects
+    number = registry(server).register("t-value", LONG)
+    assert checked(server) == number
+
+
+@pytest.mark.parametrize("told", ["READER_FIELD_MISSING_DEFAULT_VALUE at /fields/1", ""])
+def test_a_check_refuses_what_would_be_refused(server: RegistryServer, told: str) -> None:
+    server.incompatible["t-value"] = told
+
+    with pytest.raises(
+        RegistryRefusedError, match=rf"not compatible .*409\): {told or 'no reason is given'}"
+    ):
+        checked(server)
+    assert not server.subjects
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(404, ConfigError), (403, ConfigError), (503, RegistryUnavailableError)]
+)
+def test_a_check_needs_an_answer(server: RegistryServer, status: int, kind: type[Exception]) -> None:
+    server.failure = status
+
+    with pytest.raises(kind, match=f"HTTP {status}"):
+        checked(server)
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_missing_rights_are_no_reason_to_ask_again(server: RegistryServer, status: int) -> None:
     server.failure = status

@@ -21,6 +21,7 @@ from slackwater.protocol.rights import (
     reader_rights,
     sender_rights,
     sidecar_rights,
+    source_commit_rights,
     switched_rights,
     switching_rights,
     viewer_rights,
@@ -48,6 +49,13 @@ def lines(rights: Iterable[Right]) -> list[str]:
                 "topic inv.*: DescribeConfigs Read",
                 "topic inv.slackwater.cuts: Create Write",
                 "topic routed: DescribeConfigs Read",
+            ],
+        ),
+        (
+            source_commit_rights("inv"),
+            [
+                "topic inv.commits-avro: Create Read Write",
+                "transactional-id slackwater-commits-inv: Write",
             ],
         ),
         (

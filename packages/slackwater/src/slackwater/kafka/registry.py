@@ -14,6 +14,7 @@ import http.client
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -75,6 +76,10 @@ def _misconfigured(address: str, problem: str) -> ConfigError:
         "check the address with its path, user and password, and that the user may read schemas and register "
         "those of outputs",
     )
+
+
+def _no_subjects(address: str, answer: Any) -> ConfigError:
+    return _misconfigured(address, f"it has no subjects (HTTP 404): {_message(answer)}")
 
 
 def _unusable_schema(address: str, problem: str) -> InputError:
@@ -196,18 +201,18 @@ class SchemaRegistry:
         path = f"/subjects/{quote(subject, safe='')}"
         status, answer = self._ask(address, subject, path, body)
         if status == http.HTTPStatus.NOT_FOUND and only_checks:
-            if not (differences := self._differences(address, subject, body)):
+            if (differences := self._differences(address, subject, body)) is None:
                 return 0
-            status, answer = http.HTTPStatus.CONFLICT, differences
+            status, answer = http.HTTPStatus.CONFLICT, differences or "no reason is given"
         elif status == http.HTTPStatus.NOT_FOUND:
             status, answer = self._ask(address, subject, f"{path}/versions", body)
         if status == http.HTTPStatus.NOT_FOUND:
-            problem = f"it has no subjects (HTTP {status}): {_message(answer)}"
-            raise _misconfigured(address, problem)
+            raise _no_subjects(address, answer)
         if status in _UNUSABLE:
             differences = _message(answer)
             if status == http.HTTPStatus.CONFLICT:
-                differences = self._differences(address, subject, body) or differences
+                with suppress(RegistryUnavailableError, ConfigError):
+                    differences = self._differences(address, subject, body) or differences
             what = "rejected" if status != http.HTTPStatus.CONFLICT else "not compatible with earlier ones"
             problem = f"subject {subject!r}: the schema is {what} (HTTP {status}): {differences}"
             raise RegistryRefusedError(address, problem)
@@ -223,17 +228,16 @@ class SchemaRegistry:
         except (ValueError, RecursionError):
             return status, data[:_SHOWN].decode(errors="replace")
 
-    def _differences(self, address: str, subject: str, body: bytes) -> str:
-        """Returns what the registry finds different; empty if it does not say."""
+    def _differences(self, address: str, subject: str, body: bytes) -> str | None:
+        """Returns what the registry finds different; empty if it does not say what, None if nothing."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        try:
-            _, answer = self._ask(address, subject, path, body)
-        except (RegistryUnavailableError, ConfigError):
-            return ""
-        if not isinstance(answer, dict) or answer.get("is_compatible") is not False:
-            return ""
+        status, answer = self._ask(address, subject, path, body)
+        if not isinstance(answer, dict) or answer.get("error_code") == status == http.HTTPStatus.NOT_FOUND:
+            raise _no_subjects(address, answer)
+        if answer.get("is_compatible") is not False:
+            return None
         messages = answer.get("messages")
-        return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else "no reason is given"
+        return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else ""
 
     def _ask_at(self, address: str, schema_id: int) -> str:
         status, body = self._request(schema_id, "GET", address, f"/schemas/ids/{schema_id}", None)

@@ -12,6 +12,8 @@ from slackwater.protocol import ConfigError
 HEADER_COMMIT_LSN = "slackwater-commit-lsn"
 HEADER_XID = "slackwater-xid"
 HEADER_PIPELINE = "slackwater-pipeline"
+HEADER_CUT = "slackwater-cut-offset"
+"""Of a source's commit records: the offset of the cut in its log."""
 PIPELINES_TOPIC = "slackwater.pipelines"
 """Kafka topic with the registrations and reports of a cluster's pipelines; compacted, one partition."""
 LEASES_TOPIC = "slackwater.leases"
@@ -90,6 +92,11 @@ def commit_topic(output: str) -> str:
 def avro_commit_topic(output: str) -> str:
     """Kafka topic with the same commit records in Avro; also of a source, by its name."""
     return f"{output}.commits-avro"
+
+
+def commit_writer_id(source: str) -> str:
+    """The transactional id of the sidecar that writes the commit records of a source."""
+    return f"slackwater-commits-{source}"
 
 
 def progress_topic(pipeline: str) -> str:

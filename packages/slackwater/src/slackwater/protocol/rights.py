@@ -16,6 +16,7 @@ from slackwater.protocol.keys import (
     SourceTopics,
     avro_commit_topic,
     commit_topic,
+    commit_writer_id,
     cut_log_topic,
     outcome_topic,
     progress_topic,
@@ -73,6 +74,12 @@ def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[R
         replace(each, operation=Operation.DESCRIBE_CONFIGS) for each in read if each.name not in unread
     ]
     return _sorted(made, read, configs)
+
+
+def source_commit_rights(source: str) -> list[Right]:
+    """Returns the further rights of a sidecar that writes the commit records of its source in Avro."""
+    own = [Right(Resource.TRANSACTIONAL_ID, commit_writer_id(source), Operation.WRITE)]
+    return _sorted(_topics([avro_commit_topic(source)], *_USE), own)
 
 
 def pipeline_rights(

@@ -280,6 +280,8 @@ class SourceSection:
     """As sidecar.open_after; seconds."""
     workers: Count | None = None
     """As sidecar.workers."""
+    commit_format: Literal["avro"] | None = None
+    """As sidecar.commit_format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +308,8 @@ class SidecarOptions:
     """Transactions that are open for longer than this are listed in the status; seconds."""
     restored_cuts: Count = 2_000
     """Number of cuts that are restored to a Redis that has lost them."""
+    commit_format: Literal["avro"] | None = None
+    """avro: a commit record of each cut is written to SOURCE.commits-avro, with a schema registry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from slackwater.protocol import SourceTopics, rights
 from slackwater.protocol.keys import commit_topic, cut_log_topic, table_name
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
+from slackwater_sidecar.settings import SidecarSettings
 
 _BROKERS = "localhost:9092"
 
@@ -79,7 +80,9 @@ def sidecar(settings: Settings) -> list[rights.Right]:
     Example:
       slackwater acl sidecar --source inv --user sidecar-inv
     """
-    return _of_sources(settings, rights.sidecar_rights)
+    made = [each for each in sources_of(settings) if _sidecar(settings, each).commit_format]
+    more = [right for source in made for right in rights.source_commit_rights(source)]
+    return _of_sources(settings, rights.sidecar_rights, more)
 
 
 @acl.command()
@@ -309,14 +312,14 @@ def operator(
 
 
 def _topics_of(settings: Settings, source: str) -> SourceTopics:
-    return sidecar_settings(_with_brokers(settings), source).source_topics
+    return _sidecar(settings, source).source_topics
 
 
-def _with_brokers(settings: Settings) -> Settings:
-    """Returns settings that name brokers: nobody asks them, but other settings are made with them."""
-    if settings.kafka.bootstrap is not None:
-        return settings
-    return replace(settings, kafka=replace(settings.kafka, bootstrap=_BROKERS))
+def _sidecar(settings: Settings, source: str) -> SidecarSettings:
+    """Returns the settings of a sidecar; brokers that are not named are not asked either."""
+    if settings.kafka.bootstrap is None:
+        settings = replace(settings, kafka=replace(settings.kafka, bootstrap=_BROKERS))
+    return sidecar_settings(settings, source)
 
 
 def _of_sources(
@@ -326,7 +329,7 @@ def _of_sources(
 ) -> list[rights.Right]:
     found = set(more)
     for source in sources_of(settings):
-        own = sidecar_settings(_with_brokers(settings), source)
+        own = _sidecar(settings, source)
         found.update(rights_of(own.source_topics, own.tables))
     return sorted(found)
 
