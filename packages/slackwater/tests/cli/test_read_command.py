@@ -17,6 +17,7 @@ from slackwater.cli.given_pipelines import (
     names_in_outputs,
     open_outputs,
 )
+from slackwater.cli.pipelines import pipelines_of
 from slackwater.client import ViewSnapshot, VisibleCommit
 from slackwater.outputs.contract import SinkKind
 from slackwater.protocol import CommitPosition, ConfigError, InputError
@@ -67,6 +68,39 @@ def test_a_pipeline_that_nobody_has_registered_is_an_error_with_what_may_be_mean
         fail("ordrs", "no pipeline 'ordrs' has written to this Kafka")
     with pytest.raises(ConfigError, match="the topic is compacted"):
         fail("orders", "the topic is compacted")
+
+
+def test_all_pipelines_that_derive_from_a_database_are_given_by_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = InMemoryPipelineLog()
+    view = replace(
+        REGISTRATION.views[0], name="totals", output="totals.public.totals", output_source="totals"
+    )
+    root = replace(REGISTRATION, pipeline="totals", run="1", views=(view,))
+    table = replace(view, name="sizes", output="s.sizes", kind="postgres", output_source="")
+    in_lake = replace(table, name="n", output="s.n", kind="delta")
+    for each in (
+        root,
+        replace(root, pipeline="sizes", run="2", source="totals", views=(table,)),
+        replace(root, pipeline="names", run="3", views=(in_lake,)),
+        replace(root, pipeline="other", run="4", source="shop", views=(table,), scope="aggregate"),
+    ):
+        log.register(each)
+    monkeypatch.setattr("slackwater.cli.pipelines.PipelineLog", lambda *_, **__: log)
+    settings = Settings(kafka=KafkaSection(bootstrap="h:1"))
+    assert pipelines_of(settings, [], [], "kafka", REGISTRATION.source) == [
+        NamedPipeline("names", "delta", {"n": "s.n"}),
+        NamedPipeline("sizes", "postgres", {"sizes": "sizes"}),
+        NamedPipeline("totals", "kafka", {"totals": "totals.public.totals"}),
+    ]
+    (other,) = pipelines_of(settings, [], [], "kafka", "shop")
+    assert not other.is_of_one_commit
+    with pytest.raises(InputError, match=r"unknown source 'totals'.*beginning of the chain"):
+        pipelines_of(settings, [], [], "kafka", "totals")
+    with pytest.raises(CommandConfigError, match="--source was combined with pipelines"):
+        pipelines_of(settings, [], ["a"], "kafka", "inv")
+    assert pipelines_of(settings, [], ["a"], "kafka", None) == [NamedPipeline("a", "kafka")]
 
 
 def test_pipelines_are_given_by_folder_or_name_and_once() -> None:
@@ -175,6 +209,10 @@ def test_the_answer_of_wait_says_how_far_each_pipeline_is() -> None:
         ["read", "--pipeline", "p", "--level", "repeatable"],
         ["read", "--pipeline", "p", "--key", "id"],
         ["read", "--pipeline", "p", "--timeout", "-1"],
+        ["read", "--pipeline", "p", "--source", "inv"],
+        ["read", "--pipeline", "p", "--sql", "SELECT 1", "--views", "v"],
+        ["read", "--pipeline", "p", "--sql", "SELECT 1", "--key", "id=1"],
+        ["read", "--pipeline", "p", "--sql", "SELECT 1", "--level", "uncommitted"],
         ["read", "--pipeline", "p", "--kind", "mysql"],
         ["read", "--pipeline", "p"],
         ["read", "--pipeline", "p", "--kind", "postgres"],

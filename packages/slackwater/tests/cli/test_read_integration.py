@@ -1,17 +1,21 @@
 """``slackwater read`` and ``slackwater wait`` over topics, tables and lakes that sinks have written."""
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from slackwater.cli import main
+from slackwater.client import TopicOutput
+from slackwater.client.table_views import TableOutput
 from slackwater.cuts import LeaseLog
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.pipeline.leases import LeaseHolder
@@ -22,10 +26,11 @@ pytestmark = pytest.mark.integration
 
 
 OUTPUTS = {
-    "kafka": 'topic = "{name}.one"\npartitions = 2',
-    "postgres": 'kind = "postgres"\ntable = "{name}.one"\nhistory = true',
-    "delta": 'kind = "delta"\ntable = "{name}.one"',
+    "kafka": 'topic = "{name}.{view}"\npartitions = 2',
+    "postgres": 'kind = "postgres"\ntable = "{name}.{view}"\nhistory = true',
+    "delta": 'kind = "delta"\ntable = "{name}.{view}"',
 }
+PAGE = (Path(__file__).parents[4] / "docs" / "reading.md").read_text()
 
 
 class World:
@@ -42,11 +47,11 @@ class World:
             f'[postgres]\noutput_url = "{url}"\n[delta]\nlocation = "lake"\n'
         )
 
-    def pipeline(self, kind: str) -> PublishingPipeline:
+    def pipeline(self, kind: str, view: str = "one") -> PublishingPipeline:
         name = f"p{uuid.uuid4().hex[:10]}"
-        output = OUTPUTS[kind].format(name=name)
+        output = OUTPUTS[kind].format(name=name, view=view)
         return self.opened.enter_context(
-            publishing_pipeline(self.folder / name, view="one", output=output, servers=self._servers)
+            publishing_pipeline(self.folder / name, view=view, output=output, servers=self._servers)
         )
 
 
@@ -157,6 +162,64 @@ def test_a_lease_is_taken_listed_read_renewed_and_ended(
     assert lease not in asked(world, capsys, "lease", "list", "--json")[0]
     _, told = asked(world, capsys, "read", lake.folder, "--level", "repeatable", "--timeout", 0, code=1)
     assert "only a running pipeline can hold a state" in told
+
+
+def test_what_the_page_shows_reads_one_state_of_topics_tables_and_lakes(
+    world: World,
+    kafka_broker: KafkaBroker,
+    postgres_server: PostgresServer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Documents, SQL over both, and the plain SQL of a client of PostgreSQL."""
+    orders, stock, lake = (
+        world.pipeline("kafka", "orders"),
+        world.pipeline("postgres", "stock"),
+        world.pipeline("delta"),
+    )
+    all_three = [each.folder for each in (orders, stock, lake)]
+    for value, each in enumerate((orders, stock, lake)):
+        each.publish({17: value, 18: None if each is orders else 8})
+    ((block,), (plain,)) = (re.findall(f"```{kind}\n(.*?)```", PAGE, re.DOTALL) for kind in ("python", "sql"))
+    (query,) = re.findall(r"--sql \\\n +'(.*?)'", PAGE)
+    with running(kafka_broker.bootstrap, orders, stock, lake), ExitStack() as opened:
+        kafka = KafkaSettings(kafka_broker.bootstrap)
+        names: dict[str, Any] = {
+            "kafka": kafka,
+            "orders": opened.enter_context(closing(TopicOutput(kafka, orders.folder.name))),
+            "stock": opened.enter_context(closing(TableOutput(postgres_server.dsn(), stock.folder.name))),
+        }
+        exec(compile(block, "reading.md", "exec"), names)  # noqa: S102 - the page is ours
+        assert names["found"].documents == {"stock": [b'{"id":17,"value":1}']}
+        assert names["rows"] == [(17, 1)]
+
+        options = ("--level", "repeatable", "--for", 3600, "--timeout", 120, "--json")
+        joined = query.replace("USING (id) ", "USING (id) JOIN one USING (id) ")
+        first = json.loads(asked(world, capsys, "read", *all_three, *options, "--sql", joined)[0])
+        assert first["rows"] == [{"id": 17, "value": 0, "stock": 1}]
+        lease = first["lease"]["id"]
+        for each in (orders, stock, lake):
+            each.publish({17: 100, 19: 100})
+        held = ("--lease", lease, "--sql")
+        again = json.loads(asked(world, capsys, "read", *all_three, *held, joined, "--json")[0])
+        assert again == first
+        shown = asked(world, capsys, "read", *all_three, *held, query)[0].splitlines()
+        assert shown[2].startswith(f"lease   {lease}, until ")
+        assert shown[3:] == ['{"id":17,"value":0,"stock":1}']
+        plain = plain.replace("shop.stock", f"{stock.folder.name}.stock").replace("0/1962AB8", "0/64")
+        with psycopg.connect(postgres_server.dsn()) as database:
+            assert sorted(database.execute(plain).fetchall()) == [(17, 1), (18, 8)]
+        newest = asked(world, capsys, "read", *all_three, "--json", "--sql", joined)[0]
+        assert [row["stock"] for row in json.loads(newest)["rows"]] == [100, 100]
+        for wrong, told in {
+            "SELECT 1": "the query names no view of these pipelines",
+            "SELECT nothing FROM stock": 'column "nothing" not found',
+            "SELECT * FROM stock JOIN nobody USING (id)": "Table with name nobody does not exist",
+            "DROP VIEW stock": "the query cannot be evaluated",
+            "SELECT * FROM stock; SELECT 1": "the query cannot be evaluated",
+        }.items():
+            assert told in asked(world, capsys, "read", stock.folder, *held, wrong, code=1)[1]
+        asked(world, capsys, "lease", "end", lease)
+        assert "there is no lease" in asked(world, capsys, "read", stock.folder, *held, query, code=1)[1]
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)

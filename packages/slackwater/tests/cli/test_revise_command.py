@@ -19,7 +19,7 @@ from slackwater.cli.revisions import (
     revision_status,
     time_to_catch_up,
 )
-from slackwater.client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
+from slackwater.client import PipelineOutput, ReadableStates, TypedRows, ViewSnapshot, VisibleCommit
 from slackwater.client.snapshot import Key
 from slackwater.command.output import Output
 from slackwater.control import PipelineState, Progress, Topology, first_source, known_pipelines, make_topology
@@ -71,6 +71,9 @@ class Fixed:
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         return ViewSnapshot(self._source, at or AT, {self._view: self._documents})
+
+    def rows(self, view: str, at: CommitPosition) -> TypedRows:
+        raise NotImplementedError
 
     def close(self) -> None: ...
 

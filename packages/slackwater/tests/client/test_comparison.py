@@ -18,6 +18,7 @@ from slackwater.client import (
     Difference,
     ReadableStates,
     StateNotKeptError,
+    TypedRows,
     ViewSnapshot,
     VisibleCommit,
     compare_documents,
@@ -135,6 +136,9 @@ class Kept:
             problem = "gone"
             raise StateNotKeptError(problem, "")
         return ViewSnapshot("inv", at, {"v": self._states[at.lsn]})
+
+    def rows(self, view: str, at: CommitPosition) -> TypedRows:
+        raise NotImplementedError
 
     def close(self) -> None: ...
 

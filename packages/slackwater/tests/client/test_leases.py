@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from slackwater.client import (
+    NotVisibleError,
     ReadableStates,
     ReadLevel,
     StateNotKeptError,
+    TypedRows,
     ViewSnapshot,
     VisibleCommit,
     end_lease,
@@ -68,6 +70,9 @@ class Output:
         assert at is not None
         return ViewSnapshot(self.source, at, {view: [] for view in views})
 
+    def rows(self, view: str, at: CommitPosition) -> TypedRows:
+        raise NotImplementedError
+
     def close(self) -> None: ...
 
 
@@ -116,6 +121,18 @@ def test_a_lease_is_of_the_newest_common_commit_and_names_its_pipelines(
     assert (lease.source, lease.position, lease.pipelines) == ("inv", at(200), ("left", "right"))
     assert (lease.taken_ms, lease.expires_ms) == (epoch_ms(NOW), epoch_ms(NOW + HOUR))
     assert find_lease(topic, lease.id, epoch_ms(NOW)).state is LeaseState.HELD
+
+
+def test_a_pipeline_that_shows_no_view_yet_is_not_left_out(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    class Empty(Output):
+        def views(self) -> Sequence[str]:
+            return []
+
+    with pytest.raises(NotVisibleError, match="pipeline 'new': nothing is visible yet"):
+        take(topic, [*outputs, Empty("new", [100])], clock)
+    assert topic.read() == []
 
 
 def test_a_lease_on_some_views_binds_only_their_pipelines(

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from slackwater.api import open_views
 from slackwater.client import PipelineOutput, read_views
 from slackwater.client.lake_views import LakeOutput
 from slackwater.client.table_views import TableOutput
@@ -20,7 +21,7 @@ from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import PostgresSinkSettings
 from slackwater.outputs.sink import Sink
-from slackwater.protocol import BatchHeader, LakeSettings, PostgresSettings
+from slackwater.protocol import BatchHeader, CommitPosition, LakeSettings, PostgresSettings
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn
 
@@ -130,3 +131,33 @@ def test_a_view_has_the_same_documents_in_every_output(
             )
             read, expected = exact(found), exact(written)
             assert {name: read[name] for name in expected} == expected
+        with open_views([output], at=CommitPosition(1, 10)) as database:
+            check_types(database, kind)
+
+
+TYPES = {
+    "postgres": {
+        "BIGINT BOOLEAN FLOAT DOUBLE VARCHAR UUID DATE TIME TIMESTAMP INTERVAL BIT BLOB JSON HUGEINT",
+        "DECIMAL(12,2) DECIMAL(20,10) DECIMAL(9,0) DECIMAL(20,0) SMALLINT",
+    },
+    "lake": {
+        "BIGINT BOOLEAN FLOAT DOUBLE VARCHAR DATE TIMESTAMP BLOB INTEGER MAP STRUCT",
+        "DECIMAL(12,2) DECIMAL(20,10) DECIMAL(9,0) DECIMAL(20,0) DECIMAL(38,0)",
+    },
+}
+"""What tables have in place of the view's types, as docs/outputs.md says."""
+
+
+def check_types(database: duckdb.DuckDBPyConnection, kind: str) -> None:
+    """In SQL, columns have the types of the table, and the values that the view has."""
+    rows = database.sql("FROM v").select(*COLUMNS)
+    known = set(" ".join(TYPES["postgres" if kind == "postgres" else "lake"]).split())
+    found = {text if text.startswith("DECIMAL") else text.partition("(")[0] for text in map(str, rows.types)}
+    assert {text for text in found if "[" not in text} <= known | {"TIMESTAMP WITH TIME ZONE"}
+    for (name, written), (_, value) in zip(COLUMNS.items(), VALUES, strict=True):
+        if kind == "postgres" and ("[" in written or ("(" in written and "DECIMAL" not in written)):
+            continue  # which are JSON there
+        same = f"CAST({name} AS {written}) IS NOT DISTINCT FROM CAST({value} AS {written})"
+        if written == "JSON":
+            same = f"replace(CAST({name} AS VARCHAR), ' ', '') = replace({value}, ' ', '')"
+        assert rows.select(duckdb.SQLExpression(same)).fetchall() == [(True,)], (name, written)

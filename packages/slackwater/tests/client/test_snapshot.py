@@ -25,6 +25,7 @@ from slackwater.client import (
     ReadLevel,
     StateNotKeptError,
     TopicOutput,
+    TypedRows,
     ViewSnapshot,
     VisibleCommit,
     read_views,
@@ -554,6 +555,9 @@ class Advancing:
 
     def read(self, views: Sequence[str], position: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         raise StateNotKeptError("not now")
+
+    def rows(self, view: str, position: CommitPosition) -> TypedRows:
+        raise NotImplementedError
 
     def close(self) -> None: ...
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from slackwater.api.document_batch import ViewBatch, for_each_document_batch
     from slackwater.api.documents import Documents, write_view
     from slackwater.api.pipeline import Pipeline
+    from slackwater.api.queries import open_views
     from slackwater.api.session import check_session, missing_settings, session_builder
     from slackwater.api.stateful_views import Rows, StatefulOptions, stateful
     from slackwater.pipeline import BatchProgress, RunSettings, ViewOutput
@@ -43,6 +44,7 @@ __all__ = [
     "for_each_commit_batch",
     "for_each_document_batch",
     "missing_settings",
+    "open_views",
     "session_builder",
     "stateful",
     "write_view",
@@ -54,6 +56,7 @@ _NAMES = {
     "slackwater.api.document_batch": ("ViewBatch", "for_each_document_batch"),
     "slackwater.api.documents": ("Documents", "write_view"),
     "slackwater.api.pipeline": ("Pipeline",),
+    "slackwater.api.queries": ("open_views",),
     "slackwater.api.session": ("check_session", "missing_settings", "session_builder"),
     "slackwater.api.stateful_views": ("Rows", "StatefulOptions", "stateful"),
     "slackwater.pipeline": ("BatchProgress", "RunSettings", "ViewOutput"),

@@ -158,6 +158,9 @@ pipelines_to_read = options(
         show_default=True,
         help="Kind of the outputs of each --pipeline; folders contain this information.",
     ),
+    click.option(
+        "--source", metavar="NAME", help="All pipelines that derive from this source, directly or in chains."
+    ),
     setting("kafka.bootstrap", "The brokers of the outputs."),
     setting("timeline", "Of the LSN that is asked for.  [default: 1]"),
 )
@@ -174,7 +177,8 @@ def named_pipelines(folders: Sequence[Path], names: Sequence[str], kind: str) ->
     """
     found = [*map(_of_folder, folders), *(NamedPipeline(name, kind) for name in names)]
     if not found:
-        raise CommandConfigError("no pipeline was specified", "specify folders, or --pipeline NAME")
+        hint = "specify folders, --pipeline NAME, or --source NAME"
+        raise CommandConfigError("no pipeline was specified", hint)
     twice = {each.name for each in found if sum(other.name == each.name for other in found) > 1}
     if twice:
         raise CommandConfigError(f"pipeline {min(twice)!r} is specified twice", "specify it once")

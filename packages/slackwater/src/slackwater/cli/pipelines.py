@@ -6,11 +6,13 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from slackwater.cli.revisions import Registered, follow_one_database
+from slackwater.cli.given_pipelines import NamedPipeline, named_pipelines
+from slackwater.cli.revisions import Registered, follow_one_database, named_pipeline
 from slackwater.command.invocation import ANSWERS_WITHIN, kafka_settings, redis_settings
 from slackwater.command.output import ago, aligned, utc
 from slackwater.control import (
@@ -46,7 +48,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
-from slackwater.settings.errors import unknown
+from slackwater.settings.errors import CommandConfigError, unknown
 from slackwater.settings.model import Settings
 
 _SETTLES_WITHIN = timedelta(seconds=2.5)
@@ -151,6 +153,21 @@ def read_registered(settings: Settings) -> Registered:
     with open_pipeline_log(settings) as log:
         follow = partial(follow_one_database, _registry(settings))
         return Registered(log.read(), epoch_ms(SystemClock().now()), follow)
+
+
+def pipelines_of(
+    settings: Settings, folders: Sequence[Path], names: Sequence[str], kind: str, source: str | None
+) -> list[NamedPipeline]:
+    """Returns the pipelines that a command was given, or all that derive from a source.
+
+    Raises:
+        CommandConfigError, InputError, ConfigError: As ``named_pipelines``; or there is no such source.
+    """
+    if source is None:
+        return named_pipelines(folders, names, kind)
+    if folders or names:
+        raise CommandConfigError("--source was combined with pipelines", "omit one of the two")
+    return [named_pipeline(each) for each in read_registered(settings).derived_from(source)]
 
 
 def read_topology(settings: Settings, source: str | None = None, *, is_known: bool = False) -> Topology:

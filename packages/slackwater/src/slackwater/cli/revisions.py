@@ -115,6 +115,20 @@ class Registered:
         """Returns the source whose commits all revisions of a pipeline have; None: there is none."""
         return self._common_source([run.registration for run in self._named(name).values()])
 
+    def derived_from(self, source: str) -> list[PipelineRegistration]:
+        """Returns all pipelines that read a source, directly or in chains.
+
+        Raises:
+            InputError: There is none.
+        """
+        first = {
+            run.registration.pipeline: first_source(self._runs, run.registration.source) for run in self._runs
+        }
+        found = [run.registration for run in self._runs if first[run.registration.pipeline] == source]
+        if not found:
+            raise unknown("source", source, first.values(), "name the one at the beginning of the chain")
+        return found
+
     def _named(self, name: str) -> dict[int, KnownRun]:
         # Functions that are given documents are pipelines named after the checkpoint, without outputs.
         runs = ((run.registration, run) for run in self._runs)
@@ -142,7 +156,7 @@ def named_pipeline(registration: PipelineRegistration) -> NamedPipeline:
             f"what can be read are outputs of one of {', '.join(KINDS)}",
         )
     names = {view.name: name_in_output(view) for view in registration.views}
-    return NamedPipeline(registration.pipeline, kinds.pop(), names)
+    return NamedPipeline(registration.pipeline, kinds.pop(), names, registration.scope == "strict")
 
 
 def name_in_output(view: RegisteredView) -> str:

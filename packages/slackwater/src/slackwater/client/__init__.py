@@ -30,6 +30,7 @@ from slackwater.client.producer import TransactionalProducer as TransactionalPro
 from slackwater.client.snapshot import PipelineOutput as PipelineOutput
 from slackwater.client.snapshot import ReadableStates as ReadableStates
 from slackwater.client.snapshot import ReadLevel as ReadLevel
+from slackwater.client.snapshot import TypedRows as TypedRows
 from slackwater.client.snapshot import ViewSnapshot as ViewSnapshot
 from slackwater.client.snapshot import VisibleCommit as VisibleCommit
 from slackwater.client.snapshot import read_views as read_views

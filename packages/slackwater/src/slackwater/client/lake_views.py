@@ -18,6 +18,7 @@ from slackwater.client.readers import PASSING, Readers, Switch, Switched
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
+    TypedRows,
     ViewSnapshot,
     VisibleCommit,
     repeated,
@@ -84,23 +85,31 @@ class LakeOutput:
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol. Earlier states are the ends of batches whose rows the ledger still has."""
         newest, batch = self._batch_at(at)
-        documents = {}
-        for view in views:
-            try:
-                with translated():
-                    rows = self._lake.table(view).read(batch.snapshots[view], key or {})
-            except (SnapshotGoneError, KeyError) as error:
-                raise StateNotKeptError(
-                    f"table {view} of pipeline {self.pipeline!r} no longer has its state at "
-                    f"{batch.position}: {error}",
-                    "read a later state; another process may have removed snapshots or the table",
-                ) from error
-            documents[view] = list(_documents(rows, key or {}))
+        documents = {
+            view: list(_documents(self._table_at(view, batch, key or {}), key or {})) for view in views
+        }
         return ViewSnapshot(newest.source, batch.position, documents)
+
+    def rows(self, view: str, at: CommitPosition) -> TypedRows:
+        """See the protocol."""
+        newest, batch = self._batch_at(at)
+        return TypedRows(newest.source, table=self._table_at(view, batch, {}))
 
     def close(self) -> None:
         """See the protocol."""
         self._lake.close()
+
+    def _table_at(self, view: str, batch: LedgerRow, key: Key) -> Any:
+        """Returns a view after a batch as an Arrow table, at least all rows that have the key."""
+        try:
+            with translated():
+                return self._lake.table(view).read(batch.snapshots[view], key)
+        except (SnapshotGoneError, KeyError) as error:
+            raise StateNotKeptError(
+                f"table {view} of pipeline {self.pipeline!r} no longer has its state at "
+                f"{batch.position}: {error}",
+                "read a later state; another process may have removed snapshots or the table",
+            ) from error
 
     def _batch_at(self, at: CommitPosition | None) -> tuple[VisibleCommit, LedgerRow]:
         """Returns the newest commit, and the batch that ends at the given one."""

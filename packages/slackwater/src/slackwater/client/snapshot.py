@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -116,6 +116,20 @@ class ViewSnapshot:
         return len({self.position, *self.positions.values()}) == 1
 
 
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """The rows of a view as of a commit, as its output has them, for a program that evaluates SQL."""
+
+    source: str
+    """That of :class:`VisibleCommit`."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """PostgreSQL's type of each column of the documents, where ``jsonb`` is text; empty: of JSON values."""
+    documents: Iterable[bytes] = ()
+    """JSON objects, in no particular order; to be iterated before the output is used again."""
+    table: Any = None
+    """An Arrow table in place of documents; None: there are documents."""
+
+
 class PipelineOutput(Protocol):
     """The output of one pipeline. Not thread-safe."""
 
@@ -149,6 +163,12 @@ class PipelineOutput(Protocol):
             NotVisibleError: The commit is not visible yet.
             StateNotKeptError: The output does not keep enough to reconstruct the state at that commit.
             UnavailableError: The server does not answer.
+        """
+
+    def rows(self, view: str, at: CommitPosition) -> TypedRows:
+        """Reads a view with its types, as of a commit. Raises like :meth:`read`, also while it is iterated.
+
+        See :class:`TypedRows`.
         """
 
     def close(self) -> None:
@@ -410,11 +430,14 @@ def views_by_output(
 
     Raises:
         ConfigError: A view exists in none of the outputs, or in several.
+        NotVisibleError: No view is named, and one of the outputs has none yet.
     """
     found: dict[PipelineOutput, Sequence[str]] = {}
     known = {each: list(each.views()) for each in outputs}
     if not views:
-        return {each: names for each, names in known.items() if names}
+        for each in (each for each, names in known.items() if not names):
+            raise not_visible(None, each.pipeline, None)
+        return dict(known)
     for view in dict.fromkeys(views):
         holders = [each for each, names in known.items() if view in names]
         if len(holders) != 1:

@@ -3,7 +3,7 @@
 Readers that are switched use PostgreSQL views in a separate schema, replaced in one transaction.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, timedelta
@@ -18,6 +18,7 @@ from slackwater.client.readers import Switched, base_name, check_not_behind, che
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
+    TypedRows,
     ViewSnapshot,
     VisibleCommit,
     repeated,
@@ -56,6 +57,9 @@ _FORMS: Final = {
     "timestamp with time zone": _TIME.replace("{1}", '"Z"'),
 }
 """By type: how documents have a column that PostgreSQL would write in another way."""
+_TYPED_FORMS: Final = {**_FORMS, "jsonb": "{0}::text"}
+"""The same for readers who know the types, and would round numbers in nested JSON."""
+_VALIDITY: Final = ("valid_from_lsn", "valid_to_lsn")
 _INTEGERS: Final = ("numeric(20,0)", "numeric(39,0)")
 
 _RESTORE: Final = f"restore {ledger.LEDGER}, {ledger.TABLES} and the pipeline's tables from one backup"
@@ -128,23 +132,33 @@ class TableOutput:
         with self._moment():
             return self._read(views, at, key)
 
+    def rows(self, view: str, at: CommitPosition) -> TypedRows:
+        """See the protocol. Earlier states require `history = true`."""
+        with self._moment():
+            seen = visible(self.pipeline, self._visible(), at)
+            self._at(view, at)
+            return TypedRows(seen.source, self._types(view), self._streamed(view, at))
+
     def close(self) -> None:
         """See the protocol."""
         self._database.close()
 
     def _read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         seen = visible(self.pipeline, self._visible(), at)
-        tables = self._tables()
-        documents = {}
-        for view in views:
-            table, history = tables[view]
-            columns = self._columns(table)
-            if at is None or at == seen.position:
-                rows = sql.SQL("SELECT * FROM {}").format(table_identifier(table))
-            else:
-                rows = self._versions(view, history, at, seen.position)
-            documents[view] = self._documents(rows, columns, key)
+        documents = {view: list(self._documents(view, at, key)) for view in views}
         return ViewSnapshot(seen.source, at or seen.position, documents)
+
+    def _streamed(self, view: str, at: CommitPosition) -> Iterator[bytes]:
+        with self._moment():
+            yield from self._documents(view, at, None, _TYPED_FORMS)
+
+    def _at(self, view: str, at: CommitPosition | None) -> sql.Composed:
+        """Returns the query of a view's rows at a commit."""
+        table, history = self._tables()[view]
+        seen = visible(self.pipeline, self._visible(), at)
+        if at is None or at == seen.position:
+            return sql.SQL("SELECT * FROM {}").format(table_identifier(table))
+        return self._versions(view, history, at, seen.position)
 
     def _history_begins(self, history: str | None) -> int | None:
         if history is None:
@@ -176,22 +190,28 @@ class TableOutput:
             "AND (valid_to_lsn > {lsn} OR valid_to_lsn IS NULL)"
         ).format(table, lsn=sql.Literal(at.lsn))
 
-    def _columns(self, table: str) -> list[sql.Composed]:
-        """Returns what documents have of the columns of a table."""
-        name = table_identifier(table).as_string(self._database)
+    def _types(self, view: str) -> dict[str, str]:
+        """Returns the columns of a view's documents with their types, in all states those of the history."""
+        table, history = self._tables()[view]
+        name = table_identifier(history or table).as_string(self._database)
         found = self._database.execute(_COLUMNS, (name,)).fetchall()
-        return [_form_of(column, kind) for column, kind in found]
+        return {column: kind for column, kind in found if not (history and column in _VALIDITY)}
 
-    def _documents(self, rows: sql.Composed, columns: list[sql.Composed], key: Key | None) -> list[bytes]:
+    def _documents(
+        self, view: str, at: CommitPosition | None, key: Key | None, forms: Mapping[str, str] = _FORMS
+    ) -> Iterator[bytes]:
+        columns = [_form_of(column, kind, forms) for column, kind in self._types(view).items()]
         conditions = [
             sql.SQL("v.{} IS NOT DISTINCT FROM {}").format(sql.Identifier(name), sql.Literal(value))
             for name, value in (key or {}).items()
         ]
         where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("")
         query = sql.SQL("SELECT row_to_json(d)::text FROM (SELECT {} FROM ({}) AS v{}) AS d").format(
-            sql.SQL(", ").join(columns), rows, where
+            sql.SQL(", ").join(columns), self._at(view, at), where
         )
-        return [row[0].encode() for row in self._database.execute(query)]
+        with self._database.cursor(name="slackwater_rows") as cursor:
+            for (document,) in cursor.execute(query):
+                yield document.encode()
 
     def _tables(self) -> dict[str, tuple[str, str | None]]:
         return tables_of(self._database, self.pipeline)
@@ -265,9 +285,9 @@ def _table_and_history(pipeline: str, view: str, names: list[str]) -> tuple[str,
     return table, others[0] if others else None
 
 
-def _form_of(column: str, kind: str) -> sql.Composed:
+def _form_of(column: str, kind: str, forms: Mapping[str, str]) -> sql.Composed:
     name, value = sql.Identifier(column), sql.SQL("v.{}").format(sql.Identifier(column))
-    form = _FORMS.get(kind, "{0}")
+    form = forms.get(kind, "{0}")
     if kind.startswith("numeric") and kind not in _INTEGERS:
         form = "{0}::text"
     return sql.SQL(form + " AS {1}").format(value, name)

@@ -16,6 +16,7 @@ from slackwater.client.readers import PASSING, Readers, Switch, Switched
 from slackwater.client.snapshot import (
     Key,
     ReadableStates,
+    TypedRows,
     ViewSnapshot,
     VisibleCommit,
     repeated,
@@ -192,6 +193,11 @@ class TopicOutput:
         documents = {view: list(each.documents.values()) for view, each in folded.items()}
         others = {view: each.other_columns for view, each in folded.items() if each.other_columns}
         return ViewSnapshot(source, at, documents, keys=others)
+
+    def rows(self, view: str, at: CommitPosition) -> TypedRows:
+        """See the protocol."""
+        found = self.read([view], at, None)
+        return TypedRows(found.source, documents=found.documents[view])
 
     def has_lease(self, lease: Lease) -> bool:
         """See :class:`slackwater.client.snapshot.KnowsLeases`."""

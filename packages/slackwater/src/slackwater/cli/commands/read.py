@@ -1,30 +1,34 @@
 """``slackwater read``, ``wait`` and ``lease``: the outputs of pipelines at a commit."""
 
 import json
+import re
 import socket
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from getpass import getuser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from slackwater.cli.given_pipelines import (
     NamedPipeline,
-    named_pipelines,
     names_in_outputs,
     open_outputs,
     pipelines_to_read,
 )
 from slackwater.cli.main import settings_command, settings_group
+from slackwater.cli.pipelines import pipelines_of
 from slackwater.cli.revisions import read_by
 from slackwater.client import (
     NotVisibleError,
+    PipelineOutput,
     ReadLevel,
+    StateNotKeptError,
     ViewSnapshot,
     VisibleCommit,
     end_lease,
@@ -35,6 +39,7 @@ from slackwater.client import (
     take_lease,
     wait_visible,
 )
+from slackwater.client.snapshot import newest_common, repeated, views_by_output
 from slackwater.command.invocation import (
     kafka_settings,
     lsn_of,
@@ -47,6 +52,9 @@ from slackwater.cuts import LeaseLog
 from slackwater.protocol import CommitPosition, InputError, Lease, SystemClock, commit_id, epoch_ms
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
+
+if TYPE_CHECKING:  # only queries need it
+    from duckdb import DuckDBPyConnection
 
 
 @settings_command()
@@ -88,6 +96,9 @@ from slackwater.settings.model import Settings
     multiple=True,
     help="Only the document with this key; repeat for each column of the key.",
 )
+@click.option(
+    "--sql", metavar="SELECT", help="Show the rows of this query over the views, which DuckDB evaluates."
+)
 @timeout_option(30, "Seconds to look for a commit that all pipelines show.")
 @json_option("one JSON object with the unmodified documents")
 def read(  # noqa: PLR0913 - click hands over each option by its name
@@ -95,6 +106,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     folders: tuple[Path, ...],
     names: tuple[str, ...],
     kind: str,
+    source: str | None,
     views: str | None,
     lsn: str | None,
     switched: bool,
@@ -103,6 +115,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     seconds: float,
     lease_id: str | None,
     keys: tuple[str, ...],
+    sql: str | None,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -125,8 +138,14 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
       slackwater read --pipeline shop_lake --kind delta --views shop_views.order_details
       slackwater read pipelines/orders pipelines/stock --level uncommitted
       slackwater read pipelines/orders pipelines/stock --level repeatable --for 3600
+      slackwater read --source inv --level repeatable --for 3600       all that derive from a database
       slackwater read pipelines/stock --lease 4f0c2a91d3e7
+      slackwater read pipelines/orders pipelines/stock --lease 4f0c2a91d3e7 --sql 'SELECT … FROM …'
       slackwater read --pipeline shop --switched               the revision that readers are switched to
+
+    \b
+    With --sql, a view is named by its name in the output in double quotes, or by the last part of that name.
+    Each row is a line of JSON, and they are shown as they are computed. docs/reading.md has examples.
 
     \b
     A value of --key that looks like a number, true, false or null is read as such, and all others as text.
@@ -141,9 +160,12 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     for lakes (see `slackwater config`). docs/reading.md describes what the levels promise.
     """
     _check_options(lsn, lease_id, latest=latest, level=ReadLevel(level))
+    if sql is not None and (views or keys or level == ReadLevel.UNCOMMITTED):
+        hint = "omit --views, --key and --level uncommitted: the query says what it reads, as of one commit"
+        raise CommandConfigError("--sql was combined with another choice of documents", hint)
     at = None if lsn is None else CommitPosition(settings.timeline, lsn_of(lsn, "--lsn"))
     key = parse_key(keys)
-    pipelines = named_pipelines(folders, names, kind)
+    pipelines = pipelines_of(settings, folders, names, kind, source)
     if switched:
         pipelines = [_switched(settings, each) for each in pipelines]
     _check_scope(pipelines)
@@ -165,6 +187,9 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
                     if lease_id is None
                     else find_lease(log, lease_id, epoch_ms(SystemClock().now())).lease
                 )
+        if sql is not None:
+            _show_query(outputs, sql, lease or at, limit, as_json=as_json)
+            return
         found = read_views(outputs, wanted, at=lease or at, level=ReadLevel(level), key=key, timeout=limit)
     if as_json:
         click.echo(snapshot_json(found, lease))
@@ -228,11 +253,78 @@ def parse_key(texts: Sequence[str]) -> dict[str, Any] | None:
     return key or None
 
 
+_ROWS = 1_000
+"""The number of rows that are fetched at a time."""
+
+
+def _show_query(
+    outputs: Sequence[PipelineOutput],
+    sql: str,
+    at: CommitPosition | Lease | None,
+    timeout: timedelta,
+    *,
+    as_json: bool,
+) -> None:
+    """Shows the rows of a query over views as of one commit, while they are computed."""
+    import duckdb  # only here is it needed to read
+
+    from slackwater.api import open_views
+    from slackwater.api.queries import short_name
+
+    known = [view for each in outputs for view in each.views()]
+    names = {view: f"{re.escape(view)}|{re.escape(short_name(view))}" for view in known}
+    wanted = [view for view in known if re.search(rf"(?i)(?<!\w)({names[view]})(?!\w)", sql)]
+    hint = f"the views are {', '.join(known)}; docs/reading.md says how SQL names them"
+    if not wanted:
+        raise InputError("the query names no view of these pipelines", hint)
+    if at is None:
+        look = partial(newest_common, views_by_output(outputs, wanted))
+        at = repeated(look, timeout, None, (StateNotKeptError,)).position
+    lease = at if isinstance(at, Lease) else None
+    with open_views(outputs, wanted, at=at) as database:
+        seen = outputs[0].newest()
+        found = ViewSnapshot(seen.source if seen else "", at.position if isinstance(at, Lease) else at, {})
+        try:
+            rows = _documents_of(database, sql)
+            if as_json:
+                click.echo(f'{json.dumps(_head(found, lease))[:-1]}, "rows": [', nl=False)
+                for number, row in enumerate(rows):
+                    click.echo(f"{', ' if number else ''}{row}", nl=False)
+                click.echo("]}")
+                return
+            show_snapshot(Output(), found, lease)
+            for row in rows:
+                click.echo(row)
+        except (duckdb.Error, TypeError) as error:
+            raise InputError(f"the query cannot be evaluated: {error}", hint) from error
+
+
+def _documents_of(database: "DuckDBPyConnection", query: str) -> Iterator[str]:
+    """Yields the rows of a query as documents, in the form that they have in topics."""
+    from slackwater.sql.duckdb_sql import Field, document_text
+
+    found = database.sql(query)
+    names = [f"c{number}" for number in range(len(found.columns))]
+    fields = tuple(Field(*each) for each in zip(found.columns, names, found.types, strict=True))
+    rows_of_query = f"({query.rstrip().rstrip(';')}\n) AS q({', '.join(names)})"
+    rows = database.execute(f"SELECT {document_text(fields)} FROM {rows_of_query}")  # noqa: S608 - of the user
+    while batch := rows.fetchmany(_ROWS):
+        yield from (row for (row,) in batch)
+
+
 def snapshot_json(snapshot: ViewSnapshot, lease: Lease | None = None) -> str:
     """Writes a snapshot as one object; documents keep their text, so that no number loses a digit.
 
     If it is not of one commit, ``ids`` names that of each view; ``lease`` is that by which it was read.
     """
+    views = ", ".join(
+        f"{json.dumps(view)}: [{', '.join(document_lines(documents))}]"
+        for view, documents in snapshot.documents.items()
+    )
+    return f'{json.dumps(_head(snapshot, lease))[:-1]}, "views": {{{views}}}}}'
+
+
+def _head(snapshot: ViewSnapshot, lease: Lease | None) -> dict[str, Any]:
     at = snapshot.position
     head: dict[str, Any] = {
         "source": snapshot.source,
@@ -244,11 +336,7 @@ def snapshot_json(snapshot: ViewSnapshot, lease: Lease | None = None) -> str:
         head["ids"] = {view: commit_id(each.timeline, each.lsn) for view, each in snapshot.positions.items()}
     if lease is not None:
         head["lease"] = {"id": lease.id, "expires_ms": lease.expires_ms}
-    views = ", ".join(
-        f"{json.dumps(view)}: [{', '.join(document_lines(documents))}]"
-        for view, documents in snapshot.documents.items()
-    )
-    return f'{json.dumps(head)[:-1]}, "views": {{{views}}}}}'
+    return head
 
 
 def show_snapshot(output: Output, snapshot: ViewSnapshot, lease: Lease | None = None) -> None:
@@ -280,11 +368,12 @@ def document_lines(documents: Sequence[bytes]) -> list[str]:
 @click.option("--lsn", metavar="LSN", required=True, help="The commit: 0/153D218, or a decimal number.")
 @timeout_option(30, "Seconds to wait; 0 checks once.")
 @json_option("one JSON object")
-def wait(
+def wait(  # noqa: PLR0913 - click hands over each option by its name
     settings: Settings,
     folders: tuple[Path, ...],
     names: tuple[str, ...],
     kind: str,
+    source: str | None,
     lsn: str,
     timeout: float,
     as_json: bool,
@@ -313,7 +402,7 @@ def wait(
     for lakes (see `slackwater config`). For details see docs/consumers.md.
     """
     at = CommitPosition(settings.timeline, lsn_of(lsn, "--lsn"))
-    pipelines = named_pipelines(folders, names, kind)
+    pipelines = pipelines_of(settings, folders, names, kind, source)
     with open_outputs(settings, pipelines) as outputs:
         late: NotVisibleError | None = None
         try:
