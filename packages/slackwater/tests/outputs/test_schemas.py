@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from email.message import Message
@@ -308,8 +309,8 @@ def refused(settings: KafkaSinkSettings, kind: type[Exception], told: str) -> No
     """By the check before a run and by the run."""
     impatient = replace(settings, patience=timedelta(0))
     for begin in (lambda sink: sink.check(None), KafkaSink.open):
-        with pytest.raises(kind, match=told):
-            begin(KafkaSink(impatient))
+        with closing(KafkaSink(impatient)) as sink, pytest.raises(kind, match=told):
+            begin(sink)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +349,8 @@ def test_a_check_registers_nothing(
     make_settings: MakeSettings, server: RegistryServer, in_avro: InAvro
 ) -> None:
     settings = in_avro(with_form(make_settings(), form(Format.AVRO), server))
-    KafkaSink(settings).check(None)
+    with closing(KafkaSink(settings)) as sink:
+        sink.check(None)
     assert not server.subjects
 
 

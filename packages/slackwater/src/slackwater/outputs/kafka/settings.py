@@ -237,9 +237,8 @@ class KafkaSinkSettings(SinkSettings):
     @property
     def avro_commits(self) -> tuple[str, ...]:
         """The topics of commit records in Avro."""
-        return tuple(
-            avro_commit_topic(each.name) for each in self.outputs if each.commit_format is CommitFormat.AVRO
-        )
+        formed = [each.name for each in self.outputs if each.commit_format is CommitFormat.AVRO]
+        return tuple(dict.fromkeys(map(avro_commit_topic, formed)))
 
     @property
     def written_topics(self) -> tuple[str, ...]:
