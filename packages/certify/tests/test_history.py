@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_certify.errors import CertifyError
+from slackwater_certify.errors import CertifyConfigError, CertifyError
 from slackwater_certify.history import CommittedTransaction, History
 from slackwater_certify.view import read_tables
 
@@ -55,6 +55,14 @@ def test_rows_repeated_after_a_restart_count_once(name: str, shuffled: int | Non
     assert len(transaction.changes) == 5
     assert len({(c.lsn, c.table, c.key) for c in transaction.changes}) == 5
     assert history.unfinished() == []
+
+
+@pytest.mark.parametrize("op", ["c", "u", "d", "t"])
+def test_a_change_without_its_transaction_is_refused_by_name(op: str) -> None:
+    row = None if op == "t" else {"id": 1}
+    event = {"op": op, "before": row, "after": row, "source": {"schema": "inv", "table": "e", "lsn": 7}}
+    with pytest.raises(CertifyConfigError, match=r"inv\.e/0/3 has no transaction.*metadata=true"):
+        History(TABLES).add_row(json.dumps(event).encode(), "inv.e/0/3")
 
 
 def test_an_end_sent_twice_makes_one_transaction() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
 from slackwater.dev import KafkaBroker, PostgresServer
@@ -92,6 +93,19 @@ def source(prefix: str) -> SourceLog:
         )
     log.commit(("orders", 2, None), ("lines", 20, None), ("lines", 21, None))
     return log
+
+
+def test_a_source_whose_topics_lack_records_or_ends_is_refused(topics: Topics) -> None:
+    log, connections = source(topics.prefix), Connections(bootstrap=topics.bootstrap)
+    topics.write_source(each for each in log.records if not each.topic.endswith(".transaction"))
+    with pytest.raises(CertifyConfigError, match=r"\.transaction has no END of any transaction"):
+        certify(topics.plain, connections)
+    topics.write_source(each for each in log.records if each.topic.endswith(".transaction"))
+    place = TopicPartition(f"{topics.prefix}.transaction", 0, 1)
+    admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+    admin.delete_records([place])[place].result(30)
+    with pytest.raises(CertifyConfigError, match=r"\.transaction/0 begins at offset 1"):
+        certify(topics.plain, connections)
 
 
 @pytest.mark.full

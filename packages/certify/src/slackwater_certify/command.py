@@ -1,13 +1,10 @@
 """The command ``slackwater-certify``, and what ``slackwater certify`` has in common with it."""
 
 import argparse
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from urllib.parse import unquote
 
 from slackwater_certify.certificate import Mode, report
 from slackwater_certify.certifier import certify, watch_output
@@ -102,7 +99,6 @@ def judge_output(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs ``slackwater-certify``; returns its exit code."""
-    signal.signal(signal.SIGTERM, _stop)
     given = _parser().parse_args(arguments)
     try:
         text, is_clean = judge_output(
@@ -130,10 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -167,7 +159,7 @@ def _connections(given: argparse.Namespace) -> Connections:
         output_dsn=given.output_dsn,
         kafka=kafka,
         registry=registry,
-        registry_user=None if user is None else unquote(name),
+        registry_user=name or None,
         registry_password=password or None,
     )
 

@@ -26,9 +26,9 @@ from slackwater_certify.canonical import (
     kind_of,
     shape_of,
 )
-from slackwater_certify.errors import CertifyConfigError, keyless_identity, unreadable
+from slackwater_certify.errors import CertifyConfigError, keyless_identity, unreadable, without_transactions
 from slackwater_certify.history import History, Replay, RowIntervals, Skip
-from slackwater_certify.kafka import existing, place_of, read_topics
+from slackwater_certify.kafka import check_beginnings, existing, place_of, read_topics
 from slackwater_certify.specification import Connections, Specification
 from slackwater_certify.view import Table, View, connect, quoted, row_keys
 
@@ -225,6 +225,7 @@ def _read_history(
     source, history = specification.source, History(view.tables)
     wanted = sorted({source.topic(table) for table in view.tables})
     topics = existing(brokers, wanted)
+    check_beginnings(brokers, [*topics, source.transactions])
     for message in read_topics(brokers, cuts) if (cuts := existing(brokers, [source.cuts])) else ():
         history.add_cut(message.value() or b"")
     # The transaction topic first: an END that arrives while rows are read may count rows that are not read.
@@ -238,6 +239,8 @@ def _read_history(
             history.add_row(value, place_of(message))
             if history.events % REPORT_EVERY == 0:
                 on_progress(f"reading the change topics, {history.events:,} change events")
+    if history.unfinished() and not history.has_ends:
+        raise without_transactions(f"topic {source.transactions} has no END of any transaction")
     missing = sorted(set(wanted) - set(topics))
     return history, [f"topic {topic} does not exist: treated as empty" for topic in missing]
 

@@ -43,6 +43,24 @@ def keyless_identity(table: str) -> CertifyConfigError:
     )
 
 
+def without_transactions(what: str) -> CertifyConfigError:
+    """Returns the error for topics that do not tell which transaction a change belongs to."""
+    return CertifyConfigError(
+        f"{what}, so committed states cannot be told from others",
+        "the connector needs provide.transaction.metadata=true from the snapshot on; source.transactions is "
+        "the name of its transaction topic, if it is not Debezium's",
+    )
+
+
+def truncated(topic: str, partition: int, offset: int) -> CertifyConfigError:
+    """Returns the error for a topic of the source that has lost its first records."""
+    return CertifyConfigError(
+        f"{topic}/{partition} begins at offset {offset}: records of the source were deleted, and right "
+        "outputs would look torn",
+        "take a new snapshot into topics that keep all records, or judge by invariants (--mode invariant)",
+    )
+
+
 def malformed(place: str, problem: str, value: str) -> CertifyError:
     """Returns the error for a record at ``topic/partition/offset``, with the beginning of its value."""
     return CertifyError(

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from slackwater_certify.canonical import DocumentKey
-from slackwater_certify.errors import malformed
+from slackwater_certify.errors import malformed, without_transactions
 from slackwater_certify.view import RowKey, Table, Values
 
 _PLACEHOLDER = "__debezium_unavailable_value"
@@ -192,7 +192,7 @@ class History:
         Its place is ``topic/partition/offset``.
 
         Raises:
-            CertifyError: it is not a change event.
+            CertifyError: it is not a change event, or a change without its transaction.
         """
         event = _decode(_CHANGES, value, place)
         source = event.source
@@ -212,8 +212,10 @@ class History:
         elif event.op == "r" and source.lsn is not None:
             self._snapshots.setdefault(source.lsn, {})[table, change.key] = change
             self._taken_ms[source.lsn] = max(source.ts_ms, self._taken_ms.get(source.lsn, 0))
+        elif event.op == "r":
+            self.ignored["rows of an incremental snapshot"] += 1
         else:
-            self.ignored["rows of an incremental snapshot" if event.op == "r" else f"op {event.op}"] += 1
+            raise without_transactions(f"the change at {place} has no transaction")
 
     def add_transaction_record(self, value: bytes, place: str = "") -> None:
         """Adds a record of the transaction topic; of several ENDs, the first LSN and the largest counts hold.
@@ -253,6 +255,11 @@ class History:
             changes = sorted(_without_repeats(rows), key=_log_order)
             announced = sum(count for table, count in end.counts.items() if table in self._columns)
             yield CommittedTransaction(xid, lsn, end.ts_ms, tuple(changes), announced)
+
+    @property
+    def has_ends(self) -> bool:
+        """Returns whether there is any END, which every committed transaction has."""
+        return bool(self._ends)
 
     def unfinished(self) -> list[int]:
         """Returns the transactions that have changes but no END, and so are not committed."""

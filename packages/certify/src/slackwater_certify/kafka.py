@@ -22,7 +22,7 @@ import fastavro
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_certify.errors import CertifyConfigError, unreadable
+from slackwater_certify.errors import CertifyConfigError, truncated, unreadable
 from slackwater_certify.history import UNREADABLE
 from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
 from slackwater_certify.specification import Connections, Format, OutputSpecification
@@ -95,6 +95,15 @@ def existing(brokers: Brokers, topics: Sequence[str]) -> list[str]:
     with _consumer(brokers, f"Kafka at {brokers['bootstrap.servers']}") as consumer:
         known = _known(consumer)
     return [topic for topic in topics if topic in known]
+
+
+def check_beginnings(brokers: Brokers, topics: Sequence[str]) -> None:
+    """Refuses topics of the source that have lost their first records."""
+    with _consumer(brokers, ", ".join(topics)) as consumer:
+        for place in _partitions(consumer, topics):
+            low, _ = consumer.get_watermark_offsets(place, timeout=REQUEST_SECONDS)
+            if low > 0:
+                raise truncated(place.topic, place.partition, low)
 
 
 def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Ends:
