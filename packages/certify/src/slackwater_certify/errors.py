@@ -46,7 +46,7 @@ def keyless_identity(table: str) -> CertifyConfigError:
 def without_transactions(what: str) -> CertifyConfigError:
     """Returns the error for topics that do not tell which transaction a change belongs to."""
     return CertifyConfigError(
-        f"{what}, so committed states cannot be told from others",
+        f"{what}, so nobody knows which states were committed",
         "the connector needs provide.transaction.metadata=true from the snapshot on; source.transactions is "
         "the name of its transaction topic, if it is not Debezium's",
     )
