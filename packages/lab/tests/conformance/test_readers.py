@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.dev import KafkaBroker
-from slackwater_lab.conformance.case import load_cases
+from slackwater_lab.conformance.case import cases_about, load_cases
 from slackwater_lab.conformance.command import java_reader
 from slackwater_lab.conformance.record import record_all
 from slackwater_lab.conformance.runner import run_cases
@@ -17,7 +17,8 @@ from slackwater_lab.workloads.workload import REPOSITORY
 
 pytestmark = pytest.mark.integration
 
-EXAMPLE = REPOSITORY / "docs" / "examples" / "whole_transactions.py"
+EXAMPLES = REPOSITORY / "docs" / "examples"
+COMMITS, CUTS = EXAMPLES / "whole_transactions.py", EXAMPLES / "whole_changes.py"
 SPECIFICATION = REPOSITORY / "docs" / "specification.md"
 CLIENT = (sys.executable, "-m", "slackwater_lab.conformance.client")
 LONG = 600.0
@@ -57,6 +58,12 @@ FAULTS = (
     Fault("R11", 'commit.get("skipped", [])', "[]"),
     Fault("R12", "if not low <= start <= end:", "if False:"),
     Fault("R13", '"auto.offset.reset": "error"', '"auto.offset.reset": "earliest"'),
+    Fault("C1", 'accumulate(cut["xids"])', 'cut["xids"]'),
+    Fault("C2", ' or event["source"]["txId"] not in wanted', ""),
+    Fault("C3", "if change not in seen:", "if True:"),
+    Fault("C4", " if lsn > above}", "}"),
+    Fault("C4", 'if cut["previous"] > position:', "if False:"),
+    Fault("C5", 'if cut["v"] > VERSION or cut.get("kind", OTHERS[0]) not in OTHERS:', "if False:"),
     Fault("R14", "json.loads(value)", "json.loads(value, parse_int=lambda each: int(float(each)))"),
 )
 
@@ -69,26 +76,28 @@ def problems(
     return {case.name: problem for case, problem in found if problem}
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param((sys.executable, str(EXAMPLE)), id="example"),
-        pytest.param(CLIENT, id="client", marks=pytest.mark.full),
-    ],
-)
-def test_a_reader_in_python_conforms(program: Sequence[str], kafka_broker: KafkaBroker) -> None:
-    assert problems(program, kafka_broker) == {}
+def test_the_plain_reader_of_commit_topics_conforms(kafka_broker: KafkaBroker) -> None:
+    assert problems([sys.executable, str(COMMITS)], kafka_broker, [*cases_about(cuts=False)]) == {}
+
+
+def test_the_plain_reader_of_cut_logs_conforms(kafka_broker: KafkaBroker) -> None:
+    assert problems([sys.executable, str(CUTS)], kafka_broker, [*cases_about(cuts=True)]) == {}
+
+
+@pytest.mark.full
+def test_the_client_conforms(kafka_broker: KafkaBroker) -> None:
+    assert problems(CLIENT, kafka_broker) == {}
 
 
 @pytest.mark.full
 def test_the_reader_in_java_conforms(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-    assert problems(java_reader(tmp_path), kafka_broker) == {}
+    assert problems(java_reader(tmp_path), kafka_broker, [*cases_about(cuts=False)]) == {}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.requirement)
 def test_a_reader_without_a_rule_fails(fault: Fault, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-    text = EXAMPLE.read_text()
+    text = (CUTS if fault.requirement.startswith("C") else COMMITS).read_text()
     assert text.count(fault.old) == 1, fault
     program = tmp_path / "reader.py"
     program.write_text(text.replace(fault.old, fault.new))
@@ -98,7 +107,7 @@ def test_a_reader_without_a_rule_fails(fault: Fault, kafka_broker: KafkaBroker, 
 
 
 def test_every_requirement_has_a_case_and_a_planted_fault() -> None:
-    stated = set(re.findall(r"^\| (R\d+) \|", SPECIFICATION.read_text(), re.MULTILINE))
+    stated = set(re.findall(r"^\| ([RC]\d+) \|", SPECIFICATION.read_text(), re.MULTILINE))
     assert stated == {name for case in load_cases().values() for name in case.head.requirements}
     assert stated == {fault.requirement for fault in FAULTS}
 

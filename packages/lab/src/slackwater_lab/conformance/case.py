@@ -23,7 +23,7 @@ class Head(msgspec.Struct, tag="case", tag_field="line", omit_defaults=True, kw_
     requirements: list[str]
     """Those of the specification that a reader would violate if it failed here."""
     commits: str
-    """The commit topic that the reader is given."""
+    """The commit topic, or the cut log, that the reader is given."""
     topics: dict[str, int]
     """All topics with the number of their partitions."""
     start: int | None = None
@@ -32,6 +32,8 @@ class Head(msgspec.Struct, tag="case", tag_field="line", omit_defaults=True, kw_
     """By ``<topic>/<partition>``: the offset below which records were deleted."""
     held: str = ""
     """The transaction that ends only after the reader has read everything that it can see."""
+    source: str = ""
+    """The source that the records of a cut log name."""
     refused: bool = False
     """Whether the reader must refuse to continue, after the expected transactions at the latest."""
 
@@ -88,6 +90,8 @@ class Case(msgspec.Struct, frozen=True):
         lines = "\n".join(self.lines())
         for topic in sorted(self.head.topics, key=len, reverse=True):
             lines = lines.replace(f'"{topic}', f'"{prefix}{topic}')
+        if self.head.source:
+            lines = lines.replace(f'"source":"{self.head.source}"', f'"source":"{prefix}{self.head.source}"')
         return parse(self.name, lines)
 
     def lines(self) -> list[str]:
@@ -112,3 +116,8 @@ def load_cases(names: Iterable[str] = (), folder: Path = CASES) -> Mapping[str, 
     """Reads cases by name; all of them if none is named."""
     wanted = list(names) or sorted(path.stem for path in folder.glob("*.jsonl"))
     return {name: parse(name, (folder / f"{name}.jsonl").read_text("utf-8")) for name in wanted}
+
+
+def cases_about(*, cuts: bool) -> Mapping[str, Case]:
+    """Reads the cases about the cut log, or those about commit topics."""
+    return {name: case for name, case in load_cases().items() if bool(case.head.source) == cuts}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slackwater.dev import KafkaBroker
 from slackwater.dev.java import find_java, resolve_jars
-from slackwater_lab.conformance.case import CASES, load_cases
+from slackwater_lab.conformance.case import CASES, cases_about, load_cases
 from slackwater_lab.conformance.record import record_all
 from slackwater_lab.conformance.runner import run_cases
 from slackwater_lab.workloads.workload import REPOSITORY
@@ -22,8 +22,8 @@ Writes recorded topics into a broker, with every record and every marker at the 
 starts a reader over each of them, and compares what it prints with the expected transactions. The exit code
 is 0 if the reader meets all requirements of docs/specification.md.
 
-READER is a program with its arguments. It is started with the brokers, a commit topic and, in some cases, the
-offset of the commit topic at which it is to begin. For each commit record it prints a line of JSON with "id",
+READER is a program with its arguments. It is started with the brokers, a commit topic (or a cut log) and, in
+some cases, the offset at which it is to begin. For each transaction it prints a line of JSON with "id",
 "xid", "skipped", and "documents", which are lists of topic, partition, offset, key and value. At the present
 end of the topic it exits with code 0, and where it must refuse with another one and an error message.
 """
@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--bootstrap", metavar="BROKERS", help="brokers to use (default: one that is started for this)")
     add("--only", metavar="CASES", default="", help=f"comma separated; the cases are in {CASES.name}/")
+    add("--cuts", action="store_true", help="the cases about the cut log, not those about commit topics")
     add("--record", action="store_true", help="record the cases again, with the present product and broker")
     add("reader", nargs=argparse.REMAINDER, metavar="READER", help="a program, and its arguments")
 
@@ -78,7 +79,8 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write("which reader? Name a program; --help says how it is started\n")
         return 2
     try:
-        cases = load_cases(filter(None, options.only.split(",")))
+        names = [*filter(None, options.only.split(","))]
+        cases = load_cases(names) if names else cases_about(cuts=options.cuts)
     except FileNotFoundError as error:
         known = ", ".join(load_cases())
         sys.stderr.write(f"--only: no case {Path(error.filename).stem}; there are {known}\n")

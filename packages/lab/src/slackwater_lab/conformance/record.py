@@ -26,6 +26,7 @@ from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import BatchHeader, KafkaSettings, SystemClock, commit_id
 from slackwater_lab.conformance.case import CASES, Case, End, Expected, Head, Place, Record
+from slackwater_lab.conformance.record_cuts import record_cut_cases
 from slackwater_lab.conformance.replay import LOOK_SECONDS, SECONDS
 from slackwater_lab.errors import RunFailedError
 
@@ -248,6 +249,7 @@ def record_cases(bootstrap: str) -> Iterator[Case]:
         plain = {name: _two_batches(recording(name)) for name in _EDITED}
         for name, (edit, title, requirements) in _EDITED.items():
             yield edit(plain[name].case(title, *requirements))
+    yield from record_cut_cases()
 
 
 def _transactions(made: Recording) -> Case:
