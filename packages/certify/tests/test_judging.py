@@ -8,7 +8,7 @@ import pytest
 
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, report
 from slackwater_certify.certifier import judge
-from slackwater_certify.output import OffsetRange, Output
+from slackwater_certify.output import OF_ANOTHER, OffsetRange, Output
 from slackwater_certify.view import View
 from slackwater_lab.fakes.certified import RightOutput, Row, SourceLog, line, order
 
@@ -68,6 +68,34 @@ def test_a_right_output_is_clean(judged: Judge, log: SourceLog, per_batch: int, 
     assert certificate.is_clean
     assert certificate.transactions == 4
     assert certificate.outputs == len(output.outputs)
+
+
+def with_one_of_another_output(output: RightOutput, log: SourceLog) -> RightOutput:
+    """The last commit has a record of another view in the same topic."""
+    (partition, offset), last = output.outputs[-1].place, lsn(log, FOURTH)
+    other = Output((partition, offset + 1), 1_000_100, lsn=last, problem=OF_ANOTHER)
+    (each,) = output.commits[FOURTH].ranges
+    ranges = (OffsetRange(partition, each.count + 1, each.first, offset + 1),)
+    output.commits[FOURTH] = replace(output.commits[FOURTH], ranges=ranges)
+    output.outputs.append(other)
+    return output
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_records_of_other_outputs_of_the_topic_are_counted_and_not_judged(
+    judged: Judge, log: SourceLog, output: RightOutput, claims: bool
+) -> None:
+    own = len(output.outputs)
+    both = with_one_of_another_output(output, log)
+    certificate = judged(log, both if claims else both.without_claims(), mode=Mode.BOTH)
+    assert (counts(certificate), certificate.outputs) == ({}, own)
+
+
+def test_a_missing_record_of_another_output_is_noticed_by_the_commit_record(
+    judged: Judge, log: SourceLog, output: RightOutput
+) -> None:
+    with_one_of_another_output(output, log).outputs.pop()
+    assert counts(judged(log, output)) == {"lost": 1}
 
 
 @pytest.mark.parametrize("claims", [True, False])

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, Message
 
 from slackwater_certify.errors import CertifyError
 from slackwater_certify.kafka import RecordDecoder, decode_output, read_topics
+from slackwater_certify.output import OF_ANOTHER
 from slackwater_certify.specification import Connections, Format, OutputKind, OutputSpecification
 from slackwater_lab.fakes.topics import FlakyConsumer
 
@@ -94,6 +95,20 @@ def test_of_a_change_event_the_document_is_what_it_leaves(
         RecordDecoder(Connections()),
     )
     assert (found.key, found.document, found.problem) == ({"id": 1}, document, problem)
+
+
+class OfView(Event):
+    """A record in a topic of several views."""
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [("view", b"orders"), ("lsn", b"17")]
+
+
+@pytest.mark.parametrize(("view", "problem"), [("orders", None), ("lines", OF_ANOTHER)])
+def test_a_record_of_another_output_is_told_by_its_header(view: str, problem: str | None) -> None:
+    output = OutputSpecification(OutputKind.TOPIC, "t", lsn_header="lsn", only={"view": view})
+    found = decode_output(cast(Message, OfView({"id": 1})), output, 0, RecordDecoder(Connections()))
+    assert (found.problem, found.lsn) == (problem, 17)
 
 
 class Damaged(Event):

@@ -24,7 +24,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from slackwater_certify.errors import CertifyConfigError, truncated, unreadable
 from slackwater_certify.history import UNREADABLE
-from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
+from slackwater_certify.output import OF_ANOTHER, Commit, OffsetRange, Output, OutputRecords
 from slackwater_certify.specification import Connections, Format, OutputSpecification
 
 _log = logging.getLogger(__name__)
@@ -247,9 +247,13 @@ def decode_output(
 ) -> Output:
     """Decodes a record; one that cannot be read is a problem of the output, not an error."""
     value, key = message.value(), message.key()
-    lsn = None if output.lsn_header is None else _lsn(message, output.lsn_header)
-    document, problem = (None, None) if value is None else _document(value, output.format, decode)
+    text = None if output.lsn_header is None else _header(message, output.lsn_header)
+    is_lsn = text is not None and text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    lsn = int(text) if text is not None and is_lsn else None
     place = (message.partition() or 0, message.offset() or 0)
+    if any(_header(message, name) != wanted for name, wanted in output.only.items()):
+        return Output(place, visible_ms, lsn=lsn, problem=OF_ANOTHER)
+    document, problem = (None, None) if value is None else _document(value, output.format, decode)
     return Output(place, visible_ms, _key(key, decode), document, lsn, problem)
 
 
@@ -322,12 +326,11 @@ def _key(key: bytes | None, decode: "RecordDecoder") -> object:
     return found["payload"] if isinstance(found, dict) and found.keys() == {"schema", "payload"} else found
 
 
-def _lsn(message: Message, name: str) -> int | None:
+def _header(message: Message, name: str) -> str | None:
     headers: Any = message.headers() or []
     for header, value in headers.items() if isinstance(headers, dict) else headers:
         if header == name and value is not None:
-            text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-            return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+            return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return None
 
 

@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from slackwater_certify.canonical import Document, DocumentKey, DocumentReader, UnreadableValueError, digest
 from slackwater_certify.certificate import Delays, Findings, Kind, TimeBucket
@@ -15,6 +15,10 @@ from slackwater_certify.certificate import Delays, Findings, Kind, TimeBucket
 MAX_BUCKETS = 48
 MAX_KEPT_WRONG = 10_000
 """The most wrong documents that are kept in full, to measure how wrong they are."""
+
+
+OF_ANOTHER: Final = "it belongs to another output of the topic"
+"""The problem of a record that is only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,9 @@ class Observations:
     def read(self, outputs: Iterable[Output], reader: DocumentReader) -> Iterator[ReadOutput]:
         """Reads keys and values, and counts every output; also yields outputs that cannot be read."""
         for output in outputs:
+            if output.problem is OF_ANOTHER:
+                yield ReadOutput(output, problem=OF_ANOTHER)
+                continue
             self.outputs += 1
             self.deletes += output.document is None and output.problem is None
             self._times.append(output.visible_ms)

@@ -60,6 +60,8 @@ class OutputSpecification:
     """The topic with commit records, if there is one."""
     lsn_header: Text | None = None
     """The record header with the commit LSN in decimal digits, if there is one."""
+    only: Mapping[str, Text] = field(default_factory=dict)
+    """In a topic of several outputs: by record header the value that it has in the records of this one."""
     ledger: Text | None = None
     """Where the commit of a table is recorded. For a table in PostgreSQL, this is its pipeline, which has a
     row in ``slackwater.ledger``; for a lake table, the folder or metadata file of the ledger's table."""

@@ -10,9 +10,9 @@ from slackwater.protocol import InputError, RegisteredView
 
 COMMIT = Commit(source="inv", timeline=1, lsn=0x1_0000_00FF, xid=7, commit_ts_ms=1_500)
 CHANGES = [
-    (b'{"id":1}', b'{"id":1,"total":"3.50"}'),
-    (b'{"id":2}', None),
-    (b'{"id":3}', b"\x00\x00\x00\x00\x05\xff"),
+    ("", b'{"id":1}', b'{"id":1,"total":"3.50"}'),
+    ("", b'{"id":2}', None),
+    ("", b'{"id":3}', b"\x00\x00\x00\x00\x05\xff"),
 ]
 
 
@@ -60,6 +60,13 @@ def test_a_commit_is_shown_whole() -> None:
         '  {"id":2}  deleted',
         '  {"id":3}  "AAAAAAX/"',
     ]
+
+
+def test_changes_in_a_topic_of_several_views_are_shown_with_their_views() -> None:
+    changes = [("orders", b'{"id":1}', None)]
+    assert list(commit_lines(COMMIT, changes, as_json=False))[1:] == ['  orders  {"id":1}  deleted']
+    [line] = commit_lines(COMMIT, changes, as_json=True)
+    assert json.loads(line)["documents"] == [{"view": "orders", "key": {"id": 1}, "document": None}]
 
 
 def test_programs_get_an_object_for_each_commit() -> None:

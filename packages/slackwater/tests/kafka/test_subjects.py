@@ -12,6 +12,7 @@ from slackwater.kafka.registry import (
     Schema,
     SchemaKind,
     SchemaRegistry,
+    SubjectStrategy,
     subject,
     wire_header,
 )
@@ -33,11 +34,17 @@ def registry(server: RegistryServer) -> SchemaRegistry:
     return SchemaRegistry(RegistrySettings(url=server.url))
 
 
-def test_subjects_are_named_after_the_topic() -> None:
-    assert [subject("shop.orders", of_keys=is_key) for is_key in (False, True)] == [
-        "shop.orders-value",
-        "shop.orders-key",
-    ]
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        (SubjectStrategy.TOPIC, ["shop.orders-value", "shop.orders-key"]),
+        (SubjectStrategy.RECORD, ["slackwater.orders", "slackwater.orders"]),
+        (SubjectStrategy.TOPIC_RECORD, ["shop.orders-slackwater.orders"] * 2),
+    ],
+)
+def test_subjects_are_named_as_the_strategies_have_it(strategy: SubjectStrategy, expected: list[str]) -> None:
+    found = [subject("shop.orders", "slackwater.orders", strategy, of_keys=key) for key in (False, True)]
+    assert found == expected
 
 
 def test_the_header_is_a_zero_byte_and_the_id() -> None:

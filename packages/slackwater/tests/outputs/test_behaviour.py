@@ -55,6 +55,8 @@ LATE_STEPS = [
 """The last two, when everything is written, are in CI; `make soak` has the others, too."""
 
 
+ONE_TOPIC = "kafka, one topic"
+"""Both views are in the same topic."""
 OF_POSTGRES = pytest.mark.parametrize("output", ["postgres"], indirect=True)
 LAKES = ["delta", "iceberg"]
 OF_LAKES = pytest.mark.parametrize("output", LAKES, indirect=True)
@@ -92,12 +94,15 @@ class KafkaOutput:
 
     def versions(self, view: int = 0) -> list[Version]:
         found = self._topics.documents(self._settings, view=view)
+        outputs = self._settings.outputs
         if found:  # both forms of commit records become visible with the documents that they count
             commits = self._topics.avro_commits(self._settings, view)
-            assert sum(each["record_count"] for each in commits) == len(
-                [r for name in (0, 1) for r in self._topics.documents(self._settings, view=name)]
+            assert sum(each["record_count"] for each in commits) == sum(
+                len(self._topics.records(topic)) for topic in {each.name for each in outputs}
             )
-        return sorted((r.key.decode(), int(r.headers["slackwater-commit-lsn"])) for r in found)
+        name = outputs[view].view.encode()
+        own = [record for record in found if record.headers.get("slackwater-view", name) == name]
+        return sorted((r.key.decode(), int(r.headers["slackwater-commit-lsn"])) for r in own)
 
 
 class PostgresInTwo(PostgresSink):
@@ -238,11 +243,15 @@ def table(schema: str, name: str, **options: Any) -> OutputTable:
     return OutputTable(name=f"{schema}.{name}", columns=columns, key=("id",), view=name, **options)
 
 
-@pytest.fixture(params=["kafka", "postgres", *LAKES])
+@pytest.fixture(params=["kafka", ONE_TOPIC, "postgres", *LAKES])
 def output(request: pytest.FixtureRequest) -> Iterator[Output]:
-    if request.param == "kafka":
+    if request.param in ("kafka", ONE_TOPIC):
         plain = request.getfixturevalue("make_settings")(Emit.TRANSACTIONS, views=2)
         settings = request.getfixturevalue("in_avro")(plain)
+        if request.param == ONE_TOPIC:
+            topic = replace(settings.outputs[0], partition_by="id")
+            outputs = (replace(topic, view="one", place=1), replace(topic, view="two"))
+            settings = replace(settings, outputs=outputs)
         broker = request.getfixturevalue("kafka_broker")
         yield KafkaOutput(settings, request.getfixturevalue("topics"), broker)
         return
@@ -511,7 +520,7 @@ def read(document: tuple[int, bytes, bytes]) -> tuple[int, bytes, dict[str, Any]
     return document[0], document[1], json.loads(document[2])
 
 
-OF_SERVERS = pytest.mark.parametrize("output", ["kafka", "postgres"], indirect=True)
+OF_SERVERS = pytest.mark.parametrize("output", ["kafka", ONE_TOPIC, "postgres"], indirect=True)
 
 
 @pytest.mark.full

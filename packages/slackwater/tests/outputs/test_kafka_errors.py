@@ -303,7 +303,7 @@ class OneFailure(KafkaTransactions):
     def begin(self) -> None: ...
 
     def produce(self, *record: Any) -> None:
-        self.reports = [*getattr(self, "reports", []), record[-1]]
+        self.reports = [*getattr(self, "reports", []), record[4]]
 
     def serve(self) -> None: ...
 

@@ -68,7 +68,13 @@ class Producer(KafkaTransactions):
         self._progress = None
 
     def produce(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, report: object
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        report: object,
+        partition: int = -1,
     ) -> None:
         if topic.endswith(".progress") and value is not None:
             self._progress = decode_progress_record(value)

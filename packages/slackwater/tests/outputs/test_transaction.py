@@ -57,6 +57,7 @@ class FakeProducer(KafkaTransactions):
         value: bytes | None,
         headers: Headers,
         report: DeliveryReport | None,
+        partition: int = -1,
     ) -> None:
         self.calls.append(topic)
         self.produced.append((topic, key, value, headers))

@@ -153,12 +153,13 @@ described_commits = st.builds(
 )
 commits = plain_commits | described_commits
 topic_states = st.builds(
-    lambda topic_id, places, raised: TopicState(
-        topic_id, tuple(a for a, _ in places), tuple(b for _, b in places), *raised
+    lambda topic_id, places, raised, views: TopicState(
+        topic_id, tuple(a for a, _ in places), tuple(b for _, b in places), raised[0], raised[1], views
     ),
     st.text(max_size=30),
     st.lists(st.tuples(offsets, offsets), max_size=8),
     st.just((None, 0)) | st.tuples(times, times),
+    st.lists(names, max_size=2).map(tuple),
 )
 progress = st.builds(
     ProgressRecord,

@@ -290,12 +290,13 @@ class MemoryWriter(KafkaTransactions):
         value: bytes | None,
         headers: Headers,
         report: DeliveryReport | None,
+        partition: int = -1,
     ) -> None:
         self.check()
         count = self._broker.partitions(topic)
         if not count:
             raise StateError(f"topic {topic} does not exist", "create it")
-        place = topic, crc32(key or b"") % count
+        place = topic, crc32(key or b"") % count if partition < 0 else partition
         written = self._written.setdefault(place, [])
         offset = self._broker.partition(place).end + len(written)
         written.append(memory_record(place, offset, key, value, headers))

@@ -90,7 +90,7 @@ def open_views(
 
 def short_name(view: str) -> str:
     """Returns the last part of the name of a view in its output."""
-    return view.rpartition(".")[2]
+    return view.replace("/", ".").rpartition(".")[2]
 
 
 def _copy(database: duckdb.DuckDBPyConnection, table: str, rows: TypedRows) -> None:

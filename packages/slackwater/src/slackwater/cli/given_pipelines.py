@@ -14,6 +14,7 @@ import click
 from slackwater.command.boundary import options
 from slackwater.command.invocation import Value, kafka_settings, required, setting
 from slackwater.protocol import ConfigError, InputError
+from slackwater.protocol.keys import names_in_topics
 from slackwater.settings.errors import CommandConfigError, installing, unknown
 from slackwater.settings.model import Settings
 
@@ -190,9 +191,17 @@ def _of_folder(folder: Path) -> NamedPipeline:
 
     definition = load_pipeline(pipeline_folder(str(folder)))
     kind = str(definition.outputs[0].kind)
-    # A database's ledger knows tables by the views, everything else by the output's own name.
-    views = {each.view: each.view if kind == "postgres" else each.name for each in definition.outputs}
+    places = {each.view: each.name for each in definition.outputs}
+    views = views_in_output(kind, places)
     return NamedPipeline(definition.name, kind, views, definition.scope == "strict")
+
+
+def views_in_output(kind: str, places: Mapping[str, str]) -> dict[str, str]:
+    """Returns by view the name by which the output knows it, given the topic or table of each view.
+
+    A database's ledger knows tables by the views.
+    """
+    return {view: view for view in places} if kind == "postgres" else names_in_topics(places)
 
 
 def names_in_outputs(views: Sequence[str], pipelines: Sequence[NamedPipeline]) -> list[str]:

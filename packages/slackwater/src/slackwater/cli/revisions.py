@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater.cdc.envelope import End, decode_transaction
-from slackwater.cli.given_pipelines import KINDS, NamedPipeline, open_lake, tables_url
+from slackwater.cli.given_pipelines import KINDS, NamedPipeline, open_lake, tables_url, views_in_output
 from slackwater.cli.topics import known_topics, read_to_end
 from slackwater.client.readers import Readers, Switched
 from slackwater.client.topic_views import TopicReaders
@@ -155,13 +155,9 @@ def named_pipeline(registration: PipelineRegistration) -> NamedPipeline:
             f"the outputs of pipeline {registration.pipeline!r} are of kind {', '.join(sorted(kinds))}",
             f"what can be read are outputs of one of {', '.join(KINDS)}",
         )
-    names = {view.name: name_in_output(view) for view in registration.views}
-    return NamedPipeline(registration.pipeline, kinds.pop(), names, registration.scope == "strict")
-
-
-def name_in_output(view: RegisteredView) -> str:
-    """Returns the name by which the output of a view knows it: a database's ledger has that of the view."""
-    return view.name if view.kind == "postgres" else view.output
+    kind = kinds.pop()
+    names = views_in_output(kind, {view.name: view.output for view in registration.views})
+    return NamedPipeline(registration.pipeline, kind, names, registration.scope == "strict")
 
 
 def _views(registration: PipelineRegistration) -> Mapping[str, RegisteredView]:
@@ -337,7 +333,7 @@ def switch_readers(
         SlackwaterError: Nothing was changed, and it says why.
     """
     named = named_pipeline(registration)
-    name, views = registration.pipeline, {view.name: view.output for view in registration.views}
+    name, views = registration.pipeline, named.views
     if registration.scope != "strict":
         raise InputError(
             f"pipeline {name!r} has scope {registration.scope!r}: there is no commit that all of "

@@ -28,7 +28,7 @@ from slackwater.protocol.commit_lookup import (
     has_reached_lsn,
     has_reached_offset,
 )
-from slackwater.protocol.keys import commit_topic, readers_topic
+from slackwater.protocol.keys import commit_topic, readers_topic, topic_of_view
 
 Merge = OutputMerge | ChangeMerge
 
@@ -356,7 +356,14 @@ class _FollowedFeed:
                 f"{switch.pipeline!r} has no view {missing[0]!r}",
                 f"its views are {', '.join(sorted(switch.views))}",
             )
-        return [switch.views[view] for view in self._views]
+        topics = list(dict.fromkeys(topic_of_view(switch.views[view]) for view in self._views))
+        for view, name in switch.views.items():
+            if name not in topics and topic_of_view(name) in topics and view not in self._views:
+                raise ConfigError(
+                    f"view {view!r} of {switch.pipeline!r} is in topic {topic_of_view(name)!r}, too",
+                    "name all views of a topic: its transactions are read as a whole",
+                )
+        return topics
 
     def _feed(self, revision: int) -> _OutputFeed:
         if revision not in self._feeds:

@@ -23,7 +23,7 @@ from slackwater.client.snapshot import (
     visible,
     visible_commit,
 )
-from slackwater.client.transaction import Place
+from slackwater.client.transaction import Place, view_of
 from slackwater.client.writer import ProducerSettings
 from slackwater.protocol import (
     Clock,
@@ -46,6 +46,7 @@ from slackwater.protocol.keys import (
     commit_topic,
     progress_topic,
     readers_topic,
+    topic_of_view,
 )
 
 _MAX_BYTES: Final = 64 << 20
@@ -64,7 +65,8 @@ Ends = Mapping[Place, int]
 
 def ends_of(topics: Mapping[str, TopicState], views: Iterable[str]) -> dict[Place, int]:
     """Returns the offsets at which the documents of a pipeline's batches end, including the newest batch."""
-    return {(view, number): end for view in views for number, end in enumerate(topics[view].end)}
+    names = set(map(topic_of_view, views))
+    return {(name, number): end for name in names for number, end in enumerate(topics[name].end)}
 
 
 def ends_at(
@@ -153,9 +155,14 @@ class TopicOutput:
         self._reader = self._broker.reader()
 
     def views(self) -> Sequence[str]:
-        """See the protocol. They are the names of the output topics; each of them has a commit topic."""
+        """See the protocol. They are the names of the output topics; each of them has a commit topic.
+
+        Those of views that share a topic are ``topic/view``.
+        """
         known = self._newest().topics
-        return sorted(name for name in known if commit_topic(name) in known)
+        topics = [name for name in known if commit_topic(name) in known]
+        shared = [f"{name}/{view}" for name in topics for view in known[name].views]
+        return sorted(shared + [name for name in topics if not known[name].views])
 
     def newest(self) -> VisibleCommit | None:
         """See the protocol."""
@@ -222,17 +229,17 @@ class TopicOutput:
     def _starts(self, progress: ProgressRecord, views: Sequence[str]) -> dict[Place, int]:
         """Returns the offsets at which topics begin; raises if documents were removed there."""
         starts = {}
-        for view in views:
-            for number, first in enumerate(progress.topics[view].start):
-                low, _ = self._reader.bounds((view, number))
+        for topic in set(map(topic_of_view, views)):
+            for number, first in enumerate(progress.topics[topic].start):
+                low, _ = self._reader.bounds((topic, number))
                 if low > first:
                     raise StateNotKeptError(
-                        f"{view}/{number} begins at offset {low}, but the pipeline has written from {first} "
+                        f"{topic}/{number} begins at offset {low}, but the pipeline has written from {first} "
                         "on: documents were removed by retention or by hand",
                         "the views cannot be reconstructed from the rest; rebuild them with another "
                         "`revision`",
                     )
-                starts[view, number] = low
+                starts[topic, number] = low
         return starts
 
     def _ends_at(self, at: CommitPosition, progress: ProgressRecord, views: Sequence[str]) -> Ends:
@@ -267,11 +274,11 @@ class TopicOutput:
             None: nothing is ever removed.
         """
         since = []
-        for view in views:
-            lag = self._broker.compaction_lag(view)
+        for topic in set(map(topic_of_view, views)):
+            lag = self._broker.compaction_lag(topic)
             if lag is not None:
                 since.append(self._clock.now() - lag)
-                state = progress.topics[view]
+                state = progress.topics[topic]
                 if state.lag_ms is not None:
                     since.append(from_epoch_ms(state.raised_ms - state.lag_ms))
         return max(since) + CLOCK_MARGIN if since else None
@@ -306,20 +313,23 @@ class TopicOutput:
             first = first_reached(low, end, log.first, has_reached_lsn(after))
             found = log.entries(low if first is None else first.offset, end)
             counts = (p.record.record_counts.items() for p in found if after < p.position <= until)
-            return sum(count for each in counts for topic, count in each if topic in views)
+            topics = set(map(topic_of_view, views))
+            return sum(count for each in counts for topic, count in each if topic in topics)
 
     def _commits(self, views: Iterable[str]) -> Log[PlacedCommit]:
         """Returns the commit records of the views, which the commit topic of each of them has."""
-        return commit_log(self._broker, commit_topic(next(iter(views))), self._clock)
+        return commit_log(self._broker, commit_topic(topic_of_view(next(iter(views)))), self._clock)
 
     def _fold(self, folded: Mapping[str, FoldedView], starts: Ends, ends: Ends) -> int:
         """Reads documents between offsets; returns how many there were."""
         spans = {place: (starts.get(place, 0), end) for place, end in ends.items()}
         count = 0
         for place, records, _ in read_between(self._reader, spans, self._clock):
-            add = folded[place[0]].add
+            whole = folded.get(place[0])
             for record in records:
-                add(record.key() or b"", record.value())
+                view = whole or folded.get(f"{place[0]}/{view_of(record)}")
+                if view is not None:
+                    view.add(record.key() or b"", record.value())
             count += len(records)
         return count
 

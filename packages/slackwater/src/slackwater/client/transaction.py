@@ -7,9 +7,16 @@ from typing import NamedTuple
 from slackwater.cdc.batch import Record
 from slackwater.client.errors import TransactionLostError
 from slackwater.protocol import CommitPosition, ConfigError, commit_id
+from slackwater.protocol.keys import HEADER_VIEW
 
 Place = tuple[str, int]
 """Topic and partition."""
+
+
+def view_of(record: Record) -> str:
+    """Returns the view of a document in a topic of several views; empty in a topic of one."""
+    value = dict(record.headers() or ()).get(HEADER_VIEW) or b""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,17 @@ class SchemaKind(StrEnum):
     JSON = "JSON"
 
 
+class SubjectStrategy(StrEnum):
+    """How the subject of a schema is named."""
+
+    TOPIC = "topic"
+    """After the topic, ``<topic>-value`` (TopicNameStrategy)."""
+    RECORD = "record"
+    """After the schema, whatever the topic (RecordNameStrategy)."""
+    TOPIC_RECORD = "topic-record"
+    """After both, ``<topic>-<schema>`` (TopicRecordNameStrategy)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The schema of values or keys."""
@@ -137,11 +148,17 @@ class Schema:
     kind: SchemaKind
     text: str
     """JSON text."""
+    name: str = ""
+    """The full name of an Avro record, or the title of a JSON Schema."""
 
 
-def subject(topic: str, *, of_keys: bool) -> str:
-    """Returns the name of a topic's schemas, as Confluent's TopicNameStrategy has it."""
-    return f"{topic}-{'key' if of_keys else 'value'}"
+def subject(
+    topic: str, record: str = "", strategy: SubjectStrategy = SubjectStrategy.TOPIC, *, of_keys: bool
+) -> str:
+    """Returns the name of a schema's subject, as Confluent's strategies have it."""
+    if strategy is SubjectStrategy.TOPIC:
+        return f"{topic}-{'key' if of_keys else 'value'}"
+    return record if strategy is SubjectStrategy.RECORD else f"{topic}-{record}"
 
 
 def wire_header(schema_id: int) -> bytes:

@@ -12,8 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from queue import Empty, SimpleQueue
+from struct import iter_unpack
 from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -35,8 +36,26 @@ takes some milliseconds; librdkafka's own 100 ms to 1 s would be many times as l
 _LARGEST_REQUEST_BYTES = 100_000_000
 """A broker takes requests of 100 MiB by default (``socket.request.max.bytes``)."""
 
+_ANY = -1
+"""librdkafka's number for the partition of the key."""
+_WORD, _MURMUR = 0xFFFFFFFF, 0x5BD1E995
+
 _log = logging.getLogger(__name__)
 _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
+
+
+@lru_cache(maxsize=65_536)
+def partition_of(key: bytes, partitions: int) -> int:
+    """Returns the partition in which Kafka's Java producer puts a record with this key (murmur2)."""
+    whole = len(key) & ~3
+    found = 0x9747B28C ^ len(key)
+    for (word,) in iter_unpack("<I", key[:whole]):
+        mixed = word * _MURMUR & _WORD
+        found = (found * _MURMUR & _WORD) ^ ((mixed ^ mixed >> 24) * _MURMUR & _WORD)
+    if rest := key[whole:]:
+        found = (found ^ int.from_bytes(rest, "little")) * _MURMUR & _WORD
+    found = (found ^ found >> 13) * _MURMUR & _WORD
+    return ((found ^ found >> 15) & 0x7FFFFFFF) % partitions
 
 
 def is_fenced(error: KafkaError) -> bool:
@@ -150,15 +169,18 @@ class KafkaTransactions(ABC):
         value: bytes | None,
         headers: Headers,
         report: DeliveryReport | None,
+        partition: int = _ANY,
     ) -> None:
-        """Queues a record; blocks only while the queue is full. The key determines the partition.
+        """Queues a record; blocks only while the queue is full. The key determines the partition by default.
 
         The report is called during a later call of a method; without one, only the commit reports a failure.
         """
         try:
-            self._producer.produce(topic, value, key, headers=headers, on_delivery=report)
+            self._producer.produce(topic, value, key, partition, headers=headers, on_delivery=report)
         except BufferError:
-            send = partial(self._producer.produce, topic, value, key, headers=headers, on_delivery=report)
+            send = partial(
+                self._producer.produce, topic, value, key, partition, headers=headers, on_delivery=report
+            )
             self._produce_when_there_is_room(send)
         except KafkaException as error:
             raise self._meaning("produce", error) from error

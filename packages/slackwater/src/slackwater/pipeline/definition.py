@@ -1,14 +1,16 @@
 """The definition of a pipeline: everything that determines its results."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 
 from slackwater.cdc.captured import shared_topics
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Evaluators, Scope, StageSettings
-from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
+from slackwater.kafka.registry import SubjectStrategy
+from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind, is_nested
 from slackwater.pipeline.checkpoint import STATE_VERSION, Fingerprint
 from slackwater.protocol import CommitFormat, ConfigError, SourceTopics
 from slackwater.protocol.keys import avro_commit_topic, commit_topic, is_reserved_topic
@@ -26,6 +28,8 @@ from slackwater.sql.plan import (
 from slackwater.sql.planner.cutting import compile_pipeline, compile_separately
 from slackwater.sql.planner.sharing import stage_uses
 
+_SHARING = "; views that are partitioned by a column (partition_by) may share one"
+_SEVERAL_TEXTS = frozenset(("FLOAT", "DOUBLE", "JSON", "INTERVAL", "TIME WITH TIME ZONE"))
 _SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 """The name of a topic that contains a table of a source, <prefix>.<schema>.<table>."""
 
@@ -52,6 +56,18 @@ class ViewOutput:
 
     cloudevents: bool = False
     """Whether records in Kafka have the attributes of CloudEvents in their headers."""
+    subject_strategy: SubjectStrategy = SubjectStrategy.TOPIC
+    """How the subjects of schemas are named."""
+    partition_by: str = ""
+    """The column of the key whose value determines the partition in Kafka; empty for the whole key."""
+    place: int = field(default=0, compare=False)
+    """Views that share a topic are written in the order of their places."""
+
+    @property
+    def has_schemas(self) -> bool:
+        """Whether values or keys refer to schemas in a registry."""
+        without = (Format.JSON, Format.DEBEZIUM, KeyFormat.JSON, KeyFormat.STRING)
+        return self.format not in without or self.key_format not in without
 
     @property
     def is_source(self) -> bool:
@@ -72,6 +88,8 @@ class PipelineSql:
     """The declared tables."""
     views: tuple[tuple[str, str], ...]
     """The path and the text of each view, by its name."""
+    partition_by: Mapping[str, str] = field(default_factory=dict)
+    """By view, the column that is part of its record key because it determines the partition."""
 
     @property
     def view_names(self) -> tuple[str, ...]:
@@ -83,13 +101,21 @@ class PipelineSql:
     ) -> EnginePlan:
         """Plans the published views, optionally over other tables."""
         return compile_pipeline(
-            self.views, catalog or self.catalog, published=published, accumulates=scope is Scope.STRICT
+            self.views,
+            catalog or self.catalog,
+            published=published,
+            accumulates=scope is Scope.STRICT,
+            partition_by=self.partition_by,
         )
 
     def plan_separately(self, published: Collection[str], scope: Scope) -> EnginePlan:
         """Plans the published views as if they had nothing in common, each with the columns that it needs."""
         return compile_separately(
-            self.views, self.catalog, published=published, accumulates=scope is Scope.STRICT
+            self.views,
+            self.catalog,
+            published=published,
+            accumulates=scope is Scope.STRICT,
+            partition_by=self.partition_by,
         )
 
     def stage_uses(self, published: Collection[str], scope: Scope) -> dict[int, int]:
@@ -172,6 +198,10 @@ def checked(definition: PipelineDefinition, error: MakeError) -> PipelineDefinit
             hint = "remove one of the two: CloudEvents have no content type for values with a schema id"
             problem = f'cloudevents cannot be combined with format = "{output.format}"'
             raise error("outputs", f"view {output.view!r}: {problem}", hint)
+        if output.subject_strategy is not SubjectStrategy.TOPIC and not output.has_schemas:
+            hint = 'remove it, or set format = "avro" or "json-schema"'
+            raise error("outputs", f"view {output.view!r}: subject_strategy: it has no schemas", hint)
+    _check_partitioned(definition, error)
     if definition.scope is Scope.AGGREGATE:
         try:
             check_aggregate(definition.plan)
@@ -185,20 +215,81 @@ def checked(definition: PipelineDefinition, error: MakeError) -> PipelineDefinit
 
 
 def check_places(outputs: Sequence[ViewOutput], error: MakeError) -> None:
-    """Refuses outputs that write the same topic or table."""
-    taken: dict[tuple[SinkKind, str], str] = {}
+    """Refuses outputs that write the same topic or table, unless they are partitioned by a column."""
+    taken: dict[tuple[SinkKind, str], ViewOutput] = {}
     for output in outputs:
         for place in _own_places(output):
-            writer = taken.setdefault((output.kind, place), output.view)
-            if writer != output.view:
-                what = "topic" if output.kind is SinkKind.KAFKA else "table"
-                views = f"{writer} and {output.view}"
-                raise error("outputs", f"{views} both write {what} {place!r}", "give each view its own")
+            writer = taken.setdefault((output.kind, place), output)
+            is_shared = writer.name == output.name and writer.partition_by and output.partition_by
+            if writer.view != output.view and not is_shared:
+                is_topic = output.kind is SinkKind.KAFKA
+                problem = f"both write {'topic' if is_topic else 'table'} {place!r}"
+                hint = f"give each view its own{_SHARING if is_topic else ''}"
+                raise error("outputs", f"{writer.view} and {output.view} {problem}", hint)
     for output in outputs:
         for place in _shared_places(output):
             if (output.kind, place) in taken:
-                what = f"{taken[output.kind, place]} writes topic {place!r}, which describes the transactions"
-                raise error("outputs", f"{what} of {output.view}", "use another name")
+                what = f"writes topic {place!r}, which describes the transactions of {output.view}"
+                writer = taken[output.kind, place]
+                raise error("outputs", f"{writer.view} {what}", "use another name")
+
+
+def _check_partitioned(definition: PipelineDefinition, error: MakeError) -> None:
+    """Refuses views whose documents a column cannot distribute, and those that cannot share a topic."""
+    shared: dict[str, list[tuple[ViewOutput, PublishedView]]] = {}
+    for output, view in zip(definition.outputs, definition.plan.views, strict=True):
+        if output.partition_by and (found := _unfit_for_partitions(output, view)):
+            where = f"view {view.name!r}: partition_by = {output.partition_by!r}"
+            raise error("outputs", f"{where}: {found[0]}", found[1])
+        if output.partition_by:
+            shared.setdefault(output.name, []).append((output, view))
+    for topic, views in shared.items():
+        for one, other in combinations(views, 2):
+            if found := _cannot_share(definition.scope, one, other):
+                where = f"views {one[0].view!r} and {other[0].view!r} share topic {topic!r}"
+                raise error("outputs", f"{where}: {found[0]}", found[1])
+
+
+_Found = tuple[str, str]
+"""A problem and a hint."""
+
+
+def _unfit_for_partitions(output: ViewOutput, view: PublishedView) -> _Found | None:
+    """Returns why a column cannot determine the partitions of a view's documents."""
+    column, types = output.partition_by, {each.name: each.type for each in view.outputs}
+    if output.is_source or output.key_format is not KeyFormat.JSON:
+        hint = 'remove it, or key_format and format = "debezium"'
+        return "the keys of the output are not JSON objects as in documents", hint
+    if column not in view.key or column not in types:
+        hint = f"the view selects {', '.join(types)}; select it once, and key a function by it"
+        return "expected a column of documents and key", hint
+    if types[column] in _SEVERAL_TEXTS or is_nested(types[column]):
+        hint = "cast the column to text in the view"
+        return f"documents may contain equal values of type {types[column]} as different texts", hint
+    return None
+
+
+def _cannot_share(
+    scope: Scope, one: tuple[ViewOutput, PublishedView], other: tuple[ViewOutput, PublishedView]
+) -> _Found | None:
+    """Returns why two views that are partitioned by columns cannot have one topic."""
+    output, keys = one[0], [", ".join(sorted(view.key)) for _, view in (one, other)]
+    if scope is not Scope.STRICT:
+        return "in this scope, documents of a batch are of different commits", 'set scope = "strict"'
+    for name in ("format", "commit_format", "cloudevents", "partitions", "subject_strategy"):
+        if getattr(output, name) != getattr(other[0], name):
+            return f"they differ in {name}", "set it to the same value in both"
+    if output.has_schemas and output.subject_strategy is SubjectStrategy.TOPIC:
+        hint = 'set subject_strategy = "topic-record" or "record" in both'
+        return "the subject that is named after the topic is that of one schema", hint
+    types = [next(c.type for c in view.outputs if c.name == o.partition_by) for o, view in (one, other)]
+    if types[0] != types[1]:
+        hint = "equal values have to be written alike: cast one of the columns"
+        return f"their columns partition_by are of types {types[0]} and {types[1]}", hint
+    if keys[0] == keys[1]:
+        hint = "give a column of one of the keys another name with AS"
+        return f"both have the key {keys[0]}, so a document of one would replace one of the other", hint
+    return None
 
 
 def _check_tables(definition: PipelineDefinition, tables: Sequence[int], error: MakeError) -> None:
@@ -294,7 +385,6 @@ def pipeline_definition(
         ConfigError: An output cannot have its form.
         SqlTextError: A view is not supported; the error contains the position.
     """
-    sql = PipelineSql(catalog, tuple((f"{view}.sql", text) for view, text in views.items()))
     outputs = tuple(map(ViewOutput, views, views)) if outputs is None else tuple(outputs)
     outputs = tuple(
         replace(
@@ -305,6 +395,8 @@ def pipeline_definition(
         )
         for each in outputs
     )
+    texts = tuple((f"{view}.sql", text) for view, text in views.items())
+    sql = PipelineSql(catalog, texts, partition_columns(outputs))
     definition = PipelineDefinition(
         name=name,
         source=source,
@@ -315,6 +407,11 @@ def pipeline_definition(
         sql=sql,
     )
     return checked(definition, lambda key, text, hint: ConfigError(f"pipeline {name!r}: {key}: {text}", hint))
+
+
+def partition_columns(outputs: Iterable[ViewOutput]) -> dict[str, str]:
+    """Returns by view the column that determines the partition of its documents."""
+    return {each.view: each.partition_by for each in outputs if each.partition_by}
 
 
 def table_names(plan: EnginePlan) -> tuple[str, ...]:
@@ -407,6 +504,9 @@ def _place_and_form(output: ViewOutput) -> str:
     forms = [] if output.format is Format.JSON else [str(output.format)]
     forms += [] if output.key_format is KeyFormat.JSON else [f"keys {output.key_format}"]
     forms += [] if output.commit_format is CommitFormat.JSON else [f"commits {output.commit_format}"]
+    forms += [f"partitioned by {output.partition_by}"] if output.partition_by else []
+    own_subjects = output.subject_strategy is not SubjectStrategy.TOPIC
+    forms += [f"subjects {output.subject_strategy}"] if own_subjects else []
     return f"{output.name} ({', '.join(forms)})" if forms else output.name
 
 

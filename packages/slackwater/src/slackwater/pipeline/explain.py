@@ -93,6 +93,8 @@ class ExplainedView:
     columns: dict[str, str]
     stages: tuple[int, ...]
     fingerprint: str
+    partition_by: str = ""
+    """The column by which the topic is partitioned; empty for the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +331,7 @@ def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
         columns=columns,
         stages=view.stages,
         fingerprint=view.fingerprint,
+        partition_by=output.partition_by,
     )
 
 
@@ -388,7 +391,7 @@ def _stage_lines(stage: ExplainedStage) -> Iterator[str]:
 def _view_lines(view: ExplainedView) -> Iterator[str]:
     partitions = "" if view.partitions is None else f", {_counted(view.partitions, 'partition')}"
     yield f"view {view.name}: topic {view.topic}{partitions}; made by {_stages_text(view.stages)}"
-    yield from _folded("  order     ", _order(view.partitions))
+    yield from _folded("  order     ", _order(view))
     rows = [("key", name, kind or "(in the record key only)") for name, kind in view.key.items()]
     rows += [("column", name, kind) for name, kind in view.columns.items()]
     width = max(len(name) for _, name, _ in rows)
@@ -396,12 +399,13 @@ def _view_lines(view: ExplainedView) -> Iterator[str]:
         yield f"  {what:<8}  {name:<{width}}  {kind}"
 
 
-def _order(partitions: int | None) -> str:
-    if partitions == 1:
+def _order(view: ExplainedView) -> str:
+    if view.partitions == 1:
         return "one partition: documents are read in the order in which they became visible"
+    one, several = (f"value of {view.partition_by}", "values") if view.partition_by else ("key", "keys")
     return (
-        "per key only: a plain consumer reads different keys of two commits in any order (docs/views.md, "
-        "Several partitions)"
+        f"per {one} only: a plain consumer reads different {several} of two commits in any order "
+        "(docs/views.md, Several partitions)"
     )
 
 

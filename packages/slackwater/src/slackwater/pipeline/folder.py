@@ -6,7 +6,8 @@
                        view [output] topic, partitions; for several [outputs.<view>], also publish;
                        in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta" or
                        "iceberg", table; format = "debezium" makes a topic a table of a source, "avro" and
-                       "json-schema" name schemas in a registry; key_format; commit_format = "avro"
+                       "json-schema" name schemas in a registry; key_format, subject_strategy;
+                       partition_by, by which several views may share a topic; commit_format = "avro"
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
@@ -20,8 +21,16 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from slackwater.engine.settings import Scope
+from slackwater.kafka.registry import SubjectStrategy
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
-from slackwater.pipeline.definition import PipelineDefinition, PipelineSql, ViewOutput, checked, table_names
+from slackwater.pipeline.definition import (
+    PipelineDefinition,
+    PipelineSql,
+    ViewOutput,
+    checked,
+    partition_columns,
+    table_names,
+)
 from slackwater.pipeline.settings import revision_name
 from slackwater.pipeline.toml_table import PipelineLabels, TomlTable, TopicName, read_definition, read_file
 from slackwater.protocol import CommitFormat, ConfigError
@@ -63,6 +72,8 @@ class _TopicOutput(_Output):
     key_format: KeyFormat = KeyFormat.JSON
     commit_format: CommitFormat = CommitFormat.JSON
     cloudevents: bool = False
+    partition_by: str = ""
+    subject_strategy: SubjectStrategy = SubjectStrategy.TOPIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +104,7 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     file = toml.read(_PipelineFile)
     sql = read_sql(folder)
     outputs = read_outputs(toml, file.name, sql.view_names, file.revision)
+    sql = replace(sql, partition_by=partition_columns(outputs))
     plan = sql.plan([output.view for output in outputs], scope=file.scope)
     definition = PipelineDefinition(
         name=revision_name(file.name, file.revision),
@@ -151,8 +163,9 @@ def read_outputs(
     tables = {view: several.table(view) for view in views}
     if single.values:
         tables = {views[0]: single}
+    places = [*several.values, *views]
     found = (_output(table, view, pipeline, revision) for view, table in tables.items())
-    outputs = tuple(output for output in found if output is not None)
+    outputs = tuple(replace(each, place=places.index(each.view)) for each in found if each is not None)
     if not outputs:
         raise several.error(views[0], "no view is published", "a pipeline must publish at least one")
     return outputs
@@ -187,6 +200,8 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
         key_format=output.key_format,
         commit_format=output.commit_format,
         cloudevents=output.cloudevents,
+        partition_by=output.partition_by,
+        subject_strategy=output.subject_strategy,
     )
 
 

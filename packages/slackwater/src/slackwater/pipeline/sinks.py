@@ -124,6 +124,9 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
                 cloudevents=output.cloudevents,
                 commit_format=output.commit_format,
                 form=forms.get(number),
+                subject_strategy=output.subject_strategy,
+                partition_by=output.partition_by,
+                place=output.place,
                 table=_change_table(output, definition.plan.views[number]) if output.is_source else None,
             )
             for number, output in enumerate(definition.outputs)

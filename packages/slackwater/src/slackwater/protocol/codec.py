@@ -133,7 +133,8 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
     """Encodes the value of a record in a progress topic."""
     topics = {name: [t.topic_id, t.start, t.end] for name, t in record.topics.items()}
     raised = {name: [t.lag_ms, t.raised_ms] for name, t in record.topics.items() if t.lag_ms is not None}
-    return _encoded(_ProgressFields, record, topics=topics, raised=raised)
+    views = {name: t.views for name, t in record.topics.items() if t.views}
+    return _encoded(_ProgressFields, record, topics=topics, raised=raised, views=views)
 
 
 def encode_marker(marker: Marker) -> bytes:
@@ -248,6 +249,7 @@ class _ProgressFields(_Fields, omit_defaults=True):
     run: str = ""
     topics: dict[str, tuple[str, tuple[Count, ...], tuple[Count, ...]]] = {}
     raised: dict[str, tuple[Moment, Moment]] = {}
+    views: dict[str, tuple[str, ...]] = {}
     state: str = ""
     root: str = ""
 
@@ -404,11 +406,13 @@ def _check_described(d: _CommitFields, record: CommitRecord) -> None:
 
 def _progress_record(data: bytes) -> ProgressRecord:
     members = _members(_PROGRESS.decode(data))
-    raised, topics = members.pop("raised"), members.pop("topics")
-    for name, (_, start, end) in topics.items():
+    raised, topics, views = (members.pop(name) for name in ("raised", "topics", "views"))
+    states = {}
+    for name, (topic_id, start, end) in topics.items():
         if len(start) != len(end):
             raise ValueError(f"topic {name} has different partitions at the start and at the end")
-    states = {name: TopicState(*state, *raised.get(name, ())) for name, state in topics.items()}
+        lag_ms, raised_ms = raised.get(name, (None, 0))
+        states[name] = TopicState(topic_id, start, end, lag_ms, raised_ms, views.get(name, ()))
     return ProgressRecord(topics=states, **members)
 
 

@@ -4,6 +4,7 @@ All Redis keys of a source share the hash tag ``{<source>}``: one slot in a Redi
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ HEADER_XID = "slackwater-xid"
 HEADER_PIPELINE = "slackwater-pipeline"
 HEADER_CUT = "slackwater-cut-offset"
 """Of a source's commit records: the offset of the cut in its log."""
+HEADER_VIEW = "slackwater-view"
+"""Only of documents in a topic of several views."""
 PIPELINES_TOPIC = "slackwater.pipelines"
 """Kafka topic with the registrations and reports of a cluster's pipelines; compacted, one partition."""
 LEASES_TOPIC = "slackwater.leases"
@@ -97,6 +100,20 @@ def avro_commit_topic(output: str) -> str:
 def commit_writer_id(source: str) -> str:
     """The transactional id of the sidecar that writes the commit records of a source."""
     return f"slackwater-commits-{source}"
+
+
+def names_in_topics(topics: Mapping[str, str]) -> dict[str, str]:
+    """Returns by view the name by which its documents are read, given the topic of each view.
+
+    It is that of the topic or, if several views share it, ``topic/view``.
+    """
+    views = Counter(topics.values())
+    return {view: f"{topic}/{view}" if views[topic] > 1 else topic for view, topic in topics.items()}
+
+
+def topic_of_view(name: str) -> str:
+    """Returns the topic in such a name."""
+    return name.partition("/")[0]
 
 
 def progress_topic(pipeline: str) -> str:

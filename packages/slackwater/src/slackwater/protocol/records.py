@@ -354,6 +354,8 @@ class TopicState:
     raised_ms: int = 0
     """The time at which it was raised, milliseconds since the epoch. What had been replaced for longer than
     :attr:`lag_ms` then may be gone, however long the topic keeps records since."""
+    views: tuple[str, ...] = ()
+    """The views whose documents it has, if there are several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,13 @@ from typing import Any
 import click
 
 from slackwater.cli.commands.pipeline import check_retirable, remove_pipeline
-from slackwater.cli.given_pipelines import open_outputs
+from slackwater.cli.given_pipelines import NamedPipeline, open_outputs
 from slackwater.cli.main import settings_group
 from slackwater.cli.pipelines import open_pipeline_log, read_registered, read_topology
 from slackwater.cli.revisions import (
     Registered,
     RevisionPair,
     RevisionStatus,
-    name_in_output,
     named_pipeline,
     readers_of,
     revision_status,
@@ -377,7 +376,7 @@ def _compared(
         for view in views:
             if output is not None:
                 output.progress(f"reading {view} from {both[0].name} and {both[1].name}")
-            old, new = _sides(pair, view, opened)
+            old, new = _sides(pair, view, both, opened)
             key, source = keys.get(view, ()), pair.first_source
             found[view] = compare_views(old, new, key, source=source, timeout=limit)
     if output is not None:
@@ -422,11 +421,11 @@ def _wanted(pair: RevisionPair, views: Sequence[str], keys: Mapping[str, object]
 
 
 def _sides(
-    pair: RevisionPair, view: str, outputs: Sequence[PipelineOutput]
+    pair: RevisionPair, view: str, named: Sequence[NamedPipeline], outputs: Sequence[PipelineOutput]
 ) -> tuple[ComparedView, ComparedView]:
     old, new = (
-        ComparedView(output, name_in_output(each), is_change_event=each.format == "debezium")
-        for output, each in zip(outputs, pair.of_view(view), strict=True)
+        ComparedView(output, pipeline.views[view], is_change_event=each.format == "debezium")
+        for output, pipeline, each in zip(outputs, named, pair.of_view(view), strict=True)
     )
     return old, new
 

@@ -22,6 +22,7 @@ from slackwater.client import (
     Transaction,
     TransactionalConsumer,
 )
+from slackwater.client.transaction import view_of
 from slackwater.command.invocation import kafka_settings, setting
 from slackwater.command.output import Output, json_option
 from slackwater.control import known_runs
@@ -51,7 +52,8 @@ def tail(settings: Settings, view: str, from_beginning: bool, commits: int | Non
     """Show the changes of each commit to a view as they become visible.
 
     VIEW is a view that a pipeline publishes to Kafka, or the topic itself. Shows each whole commit with its
-    LSN, its time and the documents that it changed, including their keys. Documents in Avro are shown as
+    LSN, its time and the documents that it changed, including their keys; in a topic of several views also
+    with their views. Documents in Avro are shown as
     their bytes in base64. Runs until you press Ctrl-C. Reads with a consumer of its own, which does not
     disturb others.
 
@@ -79,7 +81,8 @@ def tail(settings: Settings, view: str, from_beginning: bool, commits: int | Non
             if transaction is None:
                 continue
             shown += 1
-            changes = [(record.key(), record.value()) for record in transaction]
+            found = ((view_of(record), record.key(), record.value()) for record in transaction)
+            changes = [each for each in found if view == topic or each[0] in ("", view)]
             output.lines(commit_lines(transaction.commit, changes, as_json=as_json))
     return stop.exit_code
 
@@ -111,11 +114,11 @@ def topic_of(name: str, views: Sequence[RegisteredView], topics: Collection[str]
 
 
 def commit_lines(
-    commit: Commit, changes: Sequence[tuple[bytes | None, bytes | None]], *, as_json: bool
+    commit: Commit, changes: Sequence[tuple[str, bytes | None, bytes | None]], *, as_json: bool
 ) -> Iterator[str]:
-    """Writes a commit.
+    """Writes a commit, given view, key and document of each change.
 
-    A change without a document means that the key left the view.
+    A change without a document means that the key left the view. The view is empty in a topic of one.
     """
     if as_json:
         head = {
@@ -126,14 +129,20 @@ def commit_lines(
             "commit_ts_ms": commit.commit_ts_ms,
         }
         documents = ", ".join(
-            f'{{"key": {_text(key)}, "document": {_text(value)}}}' for key, value in changes
+            f'{{{_member(view)}"key": {_text(key)}, "document": {_text(value)}}}'
+            for view, key, value in changes
         )
         yield f'{json.dumps(head)[:-1]}, "documents": [{documents}]}}'
         return
     at = f"{from_epoch_ms(commit.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC"
     yield f"{format_position(commit.lsn)}  {at}{'' if not commit.xid else f'  xid {commit.xid}'}"
-    for key, value in changes:
-        yield f"  {_text(key)}  {'deleted' if value is None else _text(value)}"
+    for view, key, value in changes:
+        lead = f"  {view}" if view else ""
+        yield f"{lead}  {_text(key)}  {'deleted' if value is None else _text(value)}"
+
+
+def _member(view: str) -> str:
+    return f'"view": {json.dumps(view)}, ' if view else ""
 
 
 def _text(data: bytes | None) -> str:

@@ -21,6 +21,7 @@ from slackwater.protocol import (
     format_position,
     visible_progress,
 )
+from slackwater.protocol.keys import commit_topic
 
 _ADVICE = (
     "docs/runbooks.md#output-changed describes how to rebuild the output; --accept-changed-output continues "
@@ -76,7 +77,7 @@ class TopicGuard:
         """Compares the topics with the newest progress record, when no other run writes any more."""
         found = self._topics.states()
         left = {} if record is None else record.topics
-        commits = {output.commits for output in self._settings.outputs}.union(self._settings.avro_commits)
+        commits = {*map(commit_topic, self._settings.topics), *self._settings.avro_commits}
         for name in self._settings.written_topics:
             change = self._change(record, name, left.get(name), found[name], is_of_commits=name in commits)
             if change is not None:
@@ -103,7 +104,7 @@ class TopicGuard:
             change = compare_written(was, topic_id, partitions, ranges)
             if change is not None:
                 self._found(name, change)
-                was = TopicState(topic_id, (0,) * partitions, (0,) * partitions)
+                was = TopicState(topic_id, (0,) * partitions, (0,) * partitions, views=was.views)
             elif (place := first_visible(self._settings, name, offset_gaps(was, ranges))) is not None:
                 self._found(name, _stray(place))
             after[name] = state_after(was, ranges)

@@ -12,7 +12,8 @@ from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
 from slackwater.engine.payloads import Document
-from slackwater.kafka.registry import Schema, SchemaKind
+from slackwater.kafka.registry import Schema, SchemaKind, SubjectStrategy
+from slackwater.kafka.transactions import partition_of
 from slackwater.outputs.avro import NAMESPACE, AvroEncoder, avro_name
 from slackwater.outputs.contract import (
     Format,
@@ -39,7 +40,7 @@ _LONGEST_TRANSACTION = timedelta(minutes=15)
 """The broker's default limit (``transaction.max.timeout.ms``)."""
 _KEY: Final = "key"
 _SHOWN: Final = 200
-_only_value = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_values = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _Encode = Callable[[bytes], bytes]
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 _NULL: Final = {"type": "null"}
@@ -79,18 +80,19 @@ class OutputForm:
     def value_schema(self) -> Schema | None:
         """The schema of values that has to be registered."""
         if self.value is Format.AVRO:
-            return Schema(SchemaKind.AVRO, self._value_encoder().schema)
+            return Schema(SchemaKind.AVRO, self._value_encoder().schema, self._record)
         if self.value is Format.JSON_SCHEMA:
-            return Schema(SchemaKind.JSON, json_schema(self.view, self.columns))
+            return Schema(SchemaKind.JSON, json_schema(self.view, self.columns), self.view)
         return None
 
     @property
     def key_schema(self) -> Schema | None:
         """The schema of keys that has to be registered."""
         if self.keys is KeyFormat.AVRO:
-            return Schema(SchemaKind.AVRO, self._key_encoder().schema)
+            return Schema(SchemaKind.AVRO, self._key_encoder().schema, f"{self._record}.{_KEY}")
         if self.keys is KeyFormat.JSON_SCHEMA:
-            return Schema(SchemaKind.JSON, json_schema(f"{self.view} {_KEY}", self.key))
+            title = f"{self.view} {_KEY}"
+            return Schema(SchemaKind.JSON, json_schema(title, self.key), title)
         return None
 
     def encoder(self) -> Callable[[Document], Document] | None:
@@ -126,11 +128,15 @@ class OutputForm:
 
         return encode
 
+    @property
+    def _record(self) -> str:
+        return f"{NAMESPACE}.{avro_name(self.view)}"
+
     def _value_encoder(self) -> AvroEncoder:
-        return AvroEncoder(f"{NAMESPACE}.{avro_name(self.view)}", self.columns)
+        return AvroEncoder(self._record, self.columns)
 
     def _key_encoder(self) -> AvroEncoder:
-        return AvroEncoder(f"{NAMESPACE}.{avro_name(self.view)}.{_KEY}", self.key)
+        return AvroEncoder(f"{self._record}.{_KEY}", self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +176,23 @@ class OutputTopic:
     begin: RecordBegin = RecordBegin()
     """The beginning of records; set after their schemas were registered."""
 
+    subject_strategy: SubjectStrategy = SubjectStrategy.TOPIC
+    """How the subjects of its schemas are named."""
+
+    partition_by: str = ""
+    """The column of the key whose value determines the partition; empty for the whole key."""
+
+    place: int = 0
+    """Views that share a topic are written in the order of their places."""
+
     table: OutputTable | None = None
     """The table whose changes the topic appears to contain; None if it has plain documents."""
+
+    def partition(self, key: bytes) -> int:
+        """Returns the partition of a document, given the number of partitions; -1 for that of its key."""
+        if not self.partition_by or self.partitions is None:
+            return -1
+        return partition_of(column_text(key, self.partition_by), self.partitions)
 
     @property
     def schema_name(self) -> str:
@@ -192,7 +213,7 @@ class KafkaSinkSettings(SinkSettings):
     """
 
     outputs: tuple[OutputTopic, ...]
-    """The outputs by number of the view, each with a different topic."""
+    """The outputs by number of the view."""
     prefix: str = ""
     """The ``topic.prefix`` of outputs that are tables; empty if there are none."""
     kafka: KafkaSettings
@@ -241,9 +262,23 @@ class KafkaSinkSettings(SinkSettings):
         return tuple(dict.fromkeys(map(avro_commit_topic, formed)))
 
     @property
+    def topics(self) -> Mapping[str, Sequence[int]]:
+        """The output topics, each with the numbers of its views, in the order in which they are written."""
+        found: dict[str, list[int]] = {}
+        for number in sorted(range(len(self.outputs)), key=lambda each: self.outputs[each].place):
+            found.setdefault(self.outputs[number].name, []).append(number)
+        return found
+
+    @property
+    def views_in_topics(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the views in each topic that several share."""
+        names = {topic: tuple(self.outputs[v].view for v in views) for topic, views in self.topics.items()}
+        return {topic: views for topic, views in names.items() if len(views) > 1}
+
+    @property
     def written_topics(self) -> tuple[str, ...]:
         """All topics except the progress topic."""
-        outputs = (name for output in self.outputs for name in (output.commits, output.name))
+        outputs = (name for topic in self.topics for name in (commit_topic(topic), topic))
         return (*outputs, *self.avro_commits, *self.order_topics)
 
     @property
@@ -258,11 +293,20 @@ def plain_text(key: bytes) -> bytes:
     Raises:
         UnfitValueError: It is NULL, for which there is no text.
     """
-    (raw,) = _only_value(key).values()
-    value: Any = bytes(raw)
-    if value == b"null":
+    (raw,) = _values(key).values()
+    if bytes(raw) == b"null":
         raise UnfitValueError("the key is NULL, which cannot be written as text")
-    return json.loads(value).encode() if value.startswith(b'"') else bytes(value)
+    return _text(raw)
+
+
+def column_text(key: bytes, column: str) -> bytes:
+    """Returns the value of a column of a key in the same form; ``null`` for NULL."""
+    return _text(_values(key)[column])
+
+
+def _text(raw: msgspec.Raw) -> bytes:
+    value = bytes(raw)
+    return msgspec.json.decode(value, type=str).encode() if value.startswith(b'"') else value
 
 
 def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputForm | None:

@@ -57,7 +57,7 @@ _TIMED_OUT: Final = "a transaction that was open for too long"
 
 
 class KafkaSink(Sink):
-    """A :class:`~slackwater.outputs.sink.Sink` that writes to a topic per view."""
+    """A :class:`~slackwater.outputs.sink.Sink` that writes documents to topics."""
 
     _settings: KafkaSinkSettings
     _failures = TransactionFailedError, OvertakenError, RegistryUnavailableError
@@ -144,8 +144,13 @@ class KafkaSink(Sink):
         return self._progress
 
     def _put(self, batch: DocumentBatch, progress: ProgressRecord) -> Written:
+        states = self._guard.states
+        outputs = [
+            replace(each, partitions=len(states[each.name].end)) if each.partition_by else each
+            for each in self._settings.outputs
+        ]
         self._transaction = BatchTransaction(
-            self._settings,
+            replace(self._settings, outputs=tuple(outputs)),
             self._connected(),
             batch,
             lambda step: self._probe(step, batch.batch_id),
@@ -319,9 +324,12 @@ def _with_ids(pipeline: str, output: OutputTopic, register: Callable[[str, Schem
         return output
     begins = []
     for schema, of_keys in ((output.form.key_schema, True), (output.form.value_schema, False)):
+        if schema is None:
+            begins.append(b"")
+            continue
         with _refusing(pipeline, f"the schema of view {output.view or output.name!r}"):
-            name = subject(output.name, of_keys=of_keys)
-            begins.append(b"" if schema is None else wire_header(register(name, schema)))
+            name = subject(output.name, schema.name, output.subject_strategy, of_keys=of_keys)
+            begins.append(wire_header(register(name, schema)))
     return replace(output, begin=RecordBegin(*begins))
 
 

@@ -19,6 +19,7 @@ from slackwater.outputs.contract import Emit, OutputRefusedError
 from slackwater.outputs.kafka.answers import until_answered
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import StateError, TopicState, UnavailableError
+from slackwater.protocol.keys import commit_topic
 
 T = TypeVar("T")
 
@@ -58,11 +59,11 @@ def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
     latest = {**compact, _LAG: str(lag_ms)}
     output_config = latest if settings.emit is Emit.LATEST else for_ever
     rules = [TopicRule(settings.progress_topic, 1, 1, compact, compacted=True)]
-    for output in settings.outputs:
-        create = output.partitions or _DEFAULT_PARTITIONS
+    for name, (view, *_) in settings.topics.items():
+        partitions = settings.outputs[view].partitions
         rules += [
-            TopicRule(output.name, create, output.partitions, output_config),
-            TopicRule(output.commits, 1, 1, for_ever),
+            TopicRule(name, partitions or _DEFAULT_PARTITIONS, partitions, output_config),
+            TopicRule(commit_topic(name), 1, 1, for_ever),
         ]
     others = (*settings.avro_commits, *settings.order_topics)
     return [*rules, *(TopicRule(name, 1, 1, for_ever) for name in others)]
@@ -79,6 +80,7 @@ class SinkTopics:
         self._settings = settings
         self._client: AdminClient | None = None
         self._written = list(settings.written_topics)
+        self._views = settings.views_in_topics
 
     def missing(self) -> list[TopicRule]:
         """Returns the rules of the topics that do not exist.
@@ -111,10 +113,10 @@ class SinkTopics:
     def largest_records(self) -> dict[str, int]:
         """Returns ``max.message.bytes`` of each output, as far as it can be read."""
         found = {}
-        for output in self._settings.outputs:
+        for topic in self._settings.topics:
             with suppress(OutputRefusedError, UnavailableError):
-                what = f"the configuration of {output.name}"
-                found[output.name] = self._ask(what, partial(self._largest_record, output.name))
+                what = f"the configuration of {topic}"
+                found[topic] = self._ask(what, partial(self._largest_record, topic))
         return found
 
     def compaction_lags(self) -> dict[str, int]:
@@ -146,7 +148,7 @@ class SinkTopics:
         return int(answer.result(seconds)["max.message.bytes"].value)
 
     def _compaction_lags(self, seconds: float) -> dict[str, int]:
-        resources = [ConfigResource(ResourceType.TOPIC, output.name) for output in self._settings.outputs]
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in self._settings.topics]
         answers = self._admin.describe_configs(resources, request_timeout=seconds)
         configs = {resource.name: answer.result(seconds) for resource, answer in answers.items()}
         return {
@@ -197,6 +199,7 @@ class SinkTopics:
                 topic_id,
                 tuple(first[name, p] for p in range(count)),
                 tuple(end[name, p] for p in range(count)),
+                views=self._views.get(name, ()),
             )
             for name, (topic_id, count) in identities.items()
         }

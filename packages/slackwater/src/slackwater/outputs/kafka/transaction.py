@@ -1,8 +1,9 @@
 """One Kafka transaction of the sink: documents, then commit records, then progress."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from heapq import merge
 from itertools import chain, count
 from typing import Final
 
@@ -31,7 +32,7 @@ from slackwater.protocol import (
     format_position,
     from_epoch_ms,
 )
-from slackwater.protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
+from slackwater.protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_VIEW, HEADER_XID, commit_topic
 
 WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
 """The offsets of a batch's documents, by output topic and partition."""
@@ -45,6 +46,14 @@ _NS_PER_MS = 1_000_000
 """END records and cuts contain the commit time in milliseconds."""
 _SHOWN_KEY = 200
 _TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).name()
+
+
+_Ranges = dict[int, OffsetRange]
+_OfView = tuple[int, CommittedDocuments]
+
+
+def _commit_lsn(found: _OfView) -> int:
+    return found[1].unit.commit_lsn
 
 
 def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
@@ -86,14 +95,15 @@ class BatchTransaction:
         keys_move = [output.keys_move and output.table is None for output in settings.outputs]
         self._commits = BatchCommits(batch, settings.emit, settings.scope, keys_move)
         self._units = self._commits.units
-        self._offsets: Mapping[int, dict[str, DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
-        """By commit record and output topic."""
+        self._topics = settings.topics
+        self._offsets: Mapping[int, dict[int, DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
+        """By commit record and view."""
         self._order_offsets: Mapping[str, DeliveredOffsets] = {
             topic: DeliveredOffsets() for topic in settings.order_topics
         }
         self._changes = BatchChanges(settings, batch, self._units if settings.prefix else (), now_ms)
-        self._ids: dict[tuple[int, int], Iterator[bytes]] = {}
-        """By view and commit record, the ids of the next documents."""
+        self._ids: dict[tuple[str, int], Iterator[bytes]] = {}
+        """By topic and commit record, the ids of the next documents."""
         self._written = Written()
         self._handed_over = 0
         """The number of records whose delivery report is expected."""
@@ -113,8 +123,8 @@ class BatchTransaction:
         self._producer.begin()
         self._reached(SinkStep.BEGUN)
         try:
-            for view in range(len(self._settings.outputs)):
-                for found in self._commits.documents(view):
+            for views in self._topics.values():
+                for view, found in merge(*map(self._documents, views), key=_commit_lsn):
                     self._produce_documents(view, found)
             self._produce_order()
             self._reached(SinkStep.PRODUCED)
@@ -141,16 +151,25 @@ class BatchTransaction:
         """Makes the batch visible at once; raises like :meth:`produce`, but the outcome is then unknown."""
         self._producer.commit()
 
+    def _documents(self, view: int) -> Iterator[_OfView]:
+        """Yields a view's documents; those of several views are merged, so that a topic is in commit order.
+
+        Otherwise, the offsets of one commit would include documents of others.
+        """
+        return ((view, found) for found in self._commits.documents(view))
+
     def _produce_documents(self, view: int, found: CommittedDocuments) -> None:
         """Passes on a view's documents of a commit, in the form in which they are written."""
         output, unit = self._settings.outputs[view], found.unit
         topic, begin, written = output.name, output.begin, self._written
-        report = self._offsets[unit.commit_lsn].setdefault(topic, DeliveredOffsets()).report
+        report = self._offsets[unit.commit_lsn].setdefault(view, DeliveredOffsets()).report
         headers, ids = self._headers(found.commit_lsn, found.xid), None
+        if len(self._topics[topic]) > 1:
+            headers.append((HEADER_VIEW, output.view.encode()))
         if output.cloudevents:
             headers += event_attributes(self._settings.pipeline, output, found)
-            ids = self._ids.setdefault((view, unit.commit_lsn), event_ids(self._batch.header, unit))
-        produce, serve = self._producer.produce, self._producer.serve
+            ids = self._ids.setdefault((topic, unit.commit_lsn), event_ids(self._batch.header, unit))
+        produce, serve, place = self._producer.produce, self._producer.serve, output.partition
         events = found.documents if output.table is None else self._changes.events(view, found)
         for _, bare_key, document in events:
             key = begin.key + bare_key
@@ -158,7 +177,7 @@ class BatchTransaction:
                 document = begin.value + document
             try:
                 own = headers if ids is None else [*headers, (HEADER_EVENT_ID, next(ids))]
-                produce(topic, key, document, own, report)
+                produce(topic, key, document, own, report, place(bare_key))
             except OutputRefusedError as error:
                 raise self._refused(output, error, key, len(document or b"")) from error
             written.documents += 1
@@ -189,9 +208,9 @@ class BatchTransaction:
 
     def _check_refused(self) -> None:
         """Raises if a document failed for a permanent reason."""
-        for output in self._settings.outputs:
-            for by_topic in self._offsets.values():
-                failed = by_topic.get(output.name)
+        for view, output in enumerate(self._settings.outputs):
+            for by_view in self._offsets.values():
+                failed = by_view.get(view)
                 if failed is None or failed.first_error is None or failed.largest_failed is None:
                     continue
                 error = refusal(self._settings, "a document", failed.first_error)
@@ -240,15 +259,18 @@ class BatchTransaction:
         return OutputRefusedError(self._settings.pipeline, what, reason, error.hint + mend)
 
     def _ranges(self) -> WrittenRanges:
-        """Returns the offsets of each output's first and last documents of the batch."""
-        found: dict[str, dict[int, OffsetRange]] = {}
-        for by_topic in self._offsets.values():
-            for topic, offsets in by_topic.items():
-                ranges = found.setdefault(topic, {})
-                for partition, each in offsets.ranges().items():
-                    seen = ranges.get(partition)
-                    ranges[partition] = each if seen is None else _joined(seen, each)
-        return found | {topic: offsets.ranges() for topic, offsets in self._order_offsets.items()}
+        """Returns the offsets of each topic's first and last documents of the batch."""
+        order = {topic: offsets.ranges() for topic, offsets in self._order_offsets.items()}
+        return self._ranges_of(self._offsets.values()) | order
+
+    def _ranges_of(self, offsets: Iterable[Mapping[int, DeliveredOffsets]]) -> dict[str, _Ranges]:
+        found: dict[str, _Ranges] = {}
+        for view, delivered in chain.from_iterable(each.items() for each in offsets):
+            ranges = found.setdefault(self._settings.outputs[view].name, {})
+            for partition, each in delivered.ranges().items():
+                seen = ranges.get(partition)
+                ranges[partition] = each if seen is None else _joined(seen, each)
+        return {topic: dict(sorted(ranges.items())) for topic, ranges in found.items() if ranges}
 
     def _check_delivered(self) -> None:
         delivered = sum(each.delivered for each in self._reports())
@@ -263,9 +285,10 @@ class BatchTransaction:
             )
 
     def _produce_commit_record(self, unit: CommitUnit) -> None:
-        """Writes the record to the commit topic of each output; it contains the offsets of all outputs."""
+        """Writes the record to the commit topic of each topic; it contains the offsets of all topics."""
         header = self._batch.header
-        ranges = {topic: offsets.ranges() for topic, offsets in self._offsets[unit.commit_lsn].items()}
+        offsets = self._ranges_of([self._offsets[unit.commit_lsn]])
+        schemas = [each.schema_name for each in self._settings.outputs]
         record = CommitRecord(
             pipeline=self._settings.pipeline,
             source=header.source,
@@ -274,14 +297,14 @@ class BatchTransaction:
             previous_lsn=unit.previous_lsn,
             xid=unit.xid,
             commit_ts_ms=unit.commit_ts_ms,
-            offsets={topic: found for topic, found in ranges.items() if found},
+            offsets=offsets,
             skipped=unit.skipped,
             commit_ts_ns=unit.commit_ts_ms * _NS_PER_MS,
-            schemas={o.name: (o.schema_name,) for o in self._settings.outputs if ranges.get(o.name)},
+            schemas={name: tuple(schemas[v] for v in self._topics[name]) for name in offsets},
         )
         headers, value = self._headers(unit.commit_lsn, unit.xid), encode_commit_record(record)
-        for output in self._settings.outputs:
-            self._producer.produce(output.commits, None, value, headers, None)
+        for topic in self._topics:
+            self._producer.produce(commit_topic(topic), None, value, headers, None)
         in_avro = encode_commit_avro(record) if self._settings.commit_begins else b""
         for topic, begin in self._settings.commit_begins.items():
             self._producer.produce(topic, None, begin + in_avro, headers, None)

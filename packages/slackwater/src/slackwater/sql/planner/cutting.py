@@ -1,6 +1,6 @@
 """Divides a view's tree into stages: what can be computed over the rows of one key stays together."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import PurePath
@@ -61,6 +61,7 @@ from slackwater.sql.planner.partitioning import (
 )
 from slackwater.sql.planner.sharing import shared, with_identities, with_shared_rows
 
+_NOTHING: Mapping[str, str] = {}
 _CAST_HINT = "Write CAST(… AS …) on one side, so that both sides have the same type"
 
 Named = tuple[str, Expression]
@@ -97,8 +98,10 @@ class Cutter:
             )
         return EnginePlan(stages, tuple(views))
 
-    def cut(self, view: LogicalView) -> None:
+    def cut(self, view: LogicalView, partition_by: str = "") -> None:
         """Creates the stages of a view; views are numbered in the order of the calls.
+
+        The column ``partition_by`` becomes part of the record key.
 
         Raises:
             SqlTextError: Its documents cannot be written, or keys of different types are compared.
@@ -107,7 +110,10 @@ class Cutter:
         self._stages.labels = dict(view.labels)
         wanted = [name for _, name in view.outputs]
         fragment = self._fragment(view.relation, frozenset(wanted) | set(view.relation.identity))
-        self._published.append(self._publish(fragment, view))
+        added = [name for label, name in view.outputs if label == partition_by]
+        if added := [name for name in added[:1] if name not in fragment.relation.identity]:
+            fragment = self._on_rows(fragment, frozenset(wanted))
+        self._published.append(self._publish(fragment, view, added))
 
     def _fragment(self, relation: Relation, needed: frozenset[str]) -> Fragment:
         """Returns what computes the needed ids of a relation; finishes stages below it where necessary."""
@@ -300,18 +306,18 @@ class Cutter:
         return Fragment(whole, self._leaves.split(whole, next(keys_of_group(partition))))
 
     def _publish(
-        self, fragment: Fragment, view: LogicalView
+        self, fragment: Fragment, view: LogicalView, added: list[str]
     ) -> tuple[tuple[str, ...], tuple[OutputColumn, ...]]:
         """Finishes the stage of a view's documents; returns the columns of record key and document."""
         relation = fragment.relation
         one_row_per_key = False
         if fragment.accumulated is None and relation.identity:
             split = self._leaves.split(relation, relation.identity) or _split_by_identity(fragment)
-            one_row_per_key = split is not None
+            one_row_per_key = split is not None and not added
             fragment = fragment if split is None else replace(fragment, split=split)
         wanted = (*(name for _, name in view.outputs), *relation.identity)
         assembly = self._assembled(fragment, wanted)
-        key, fields = self._documents(view, assembly)
+        key, fields = self._documents(view, assembly, added)
         statement = assembly.documents_statement(key, fields)
         latest = assembly.documents_statement(key, fields, is_latest=True) if one_row_per_key else None
         stage = self._stages.stage_of(fragment)
@@ -320,13 +326,13 @@ class Cutter:
         return tuple(field.name for field in key), outputs
 
     def _documents(
-        self, view: LogicalView, assembly: Assembly
+        self, view: LogicalView, assembly: Assembly, added: list[str]
     ) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
         """Returns the fields of the record key and of the document."""
         selected = {name: label for label, name in reversed(view.outputs)}
         taken: set[str] = set()
         key = []
-        for name in assembly.relation.identity:
+        for name in (*assembly.relation.identity, *added):
             label = selected.get(name) or view.labels.get(name, name)
             while label in taken:
                 label += "_"
@@ -467,6 +473,7 @@ def compile_pipeline(
     *,
     published: Collection[str] | None = None,
     accumulates: bool = True,
+    partition_by: Mapping[str, str] = _NOTHING,
 ) -> EnginePlan:
     """Returns the stages of a pipeline's views.
 
@@ -476,12 +483,15 @@ def compile_pipeline(
         published: Names of the views that are written to an output, in the order of `views`; None for all.
         accumulates: Whether aggregates may be kept without the rows of their groups. If not, a view over one
             key is a single stage with all rows of a key, as scope `aggregate` requires.
+        partition_by: By view, a column that becomes part of its record key.
 
     Raises:
         SqlTextError: A view contains something that is not supported; names the place and what is supported.
     """
     texts = [text for _, text in views]
-    plan = compile_separately(views, catalog, published=published, accumulates=accumulates)
+    plan = compile_separately(
+        views, catalog, published=published, accumulates=accumulates, partition_by=partition_by
+    )
     return with_shared_rows(with_identities(shared(plan, texts), texts), catalog)
 
 
@@ -491,6 +501,7 @@ def compile_separately(
     *,
     published: Collection[str] | None = None,
     accumulates: bool = True,
+    partition_by: Mapping[str, str] = _NOTHING,
 ) -> EnginePlan:
     """Returns the stages that the views would have if they shared none."""
     texts = {PurePath(path).stem: ViewText(path, sql) for path, sql in views}
@@ -500,5 +511,5 @@ def compile_separately(
             if published is None or name in published:
                 view = read_view(text, catalog, texts)
                 with planning(connection, text):
-                    cutter.cut(view)
+                    cutter.cut(view, partition_by.get(name, ""))
         return cutter.plan()
