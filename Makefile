@@ -121,6 +121,7 @@ bench-sidecar: setup
 RUNS ?= 3
 bench-messaging: setup
 	$(BIN)/python -m slackwater_bench messaging --runs $(RUNS) $(MESSAGING)
+	$(BIN)/python -m slackwater_bench messaging-idle --runs $(RUNS) $(MESSAGING)
 	$(BIN)/python -m slackwater_bench messaging-crashes $(MESSAGING)
 	$(BIN)/python -m slackwater_bench page
 

@@ -41,6 +41,7 @@ _RUNS: Mapping[str, Callable[[Parameters, RunContext], Measured]] = {
     "consumer": probes.run_consumer,
     "messaging": messaging.run_messaging,
     "messaging-crashes": messaging.run_messaging_crashes,
+    "messaging-idle": messaging.run_messaging_idle,
     "engine": catch_up.run_engine,
     "engine-profile": probes.run_engine_profile,
 }

@@ -1,6 +1,11 @@
-"""What a way of sending costs: statements and requests, latency, throughput, rows, load when idle."""
+"""What a way of sending costs: statements and requests, latency, throughput, rows, load when idle.
+
+And what it costs when hardly anything is sent: how soon a relay notices a message after a pause.
+"""
 
 import json
+import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -70,6 +75,27 @@ def measure_sending(parameters: Parameters, context: RunContext) -> dict[str, An
     }
 
 
+def measure_after_pauses(parameters: Parameters, context: RunContext) -> dict[str, Any]:
+    """Measures how long messages after a pause take, and the load without any; see scenarios.toml.
+
+    Raises:
+        RunFailedError: Messages did not become visible.
+    """
+    rng, pause, way = random.Random(7), threading.Event(), WAYS["polling"]
+    with running_servers(context) as servers, _working(servers, "polling", is_counted=True) as service:
+        order = replace(service.order, database=servers.database)
+        with way.open(order, order.probe) as business:
+            if parameters["relay"] == "polling":
+                service.connection.execute(f"ALTER TABLE {order.outbox} DISABLE TRIGGER ALL".encode())
+            service.delivery = start(service.order, run_delivery)
+            for number in range(WARM_UP + int(parameters["messages"])):
+                pause.wait(rng.uniform(0.5, 2.0) if number >= WARM_UP else 0)
+                business.do(number + 1)
+        sent = service.sent_since(1)
+        idle = servers.measure_idle(float(parameters["idle_seconds"]))
+    return {"latency_ms": summary(sent.latencies_ms), "idle": idle, "messages": len(sent.latencies_ms)}
+
+
 _NOTHING_RUNS = {"statements_per_second": 0.0, "cpu_percent": 0.0}
 
 
@@ -120,19 +146,23 @@ class _Service:
         Raises:
             RunFailedError: The service failed, or messages did not become visible.
         """
-        first, size, wal = self.next_number, *self._sizes()
+        first, (size, wal) = self.next_number, self._sizes()
         process = start(
             replace(self.order, first=first, count=count, rate=rate, seconds=seconds), run_at_rate
         )
         waiting = self._watch_rows(process)
         if self.delivery is None:
             self.delivery = start(self.order, run_delivery)
+        return replace(self.sent_since(first, size, wal), waiting_rows=waiting)
+
+    def sent_since(self, first: int, size: int = 0, wal: int = 0) -> _Sent:
+        """Returns what was seen of business transactions from a number on, once all are visible."""
         committed = dict(self.connection.execute(_COMMITS.format(self.order.table).encode(), [first]))
         self.next_number = max(committed) + 1
         self.servers.wait_until(lambda: len(self.watch.seen) >= self.next_number - 1, "the last message")
         grown, written = self._sizes()
         seen = {json.loads(value)["transaction"]: at for at, _, value in reversed(self.watch.seen)}
-        return _Sent(committed, seen, waiting, grown - size, written - wal)
+        return _Sent(committed, seen, 0, grown - size, written - wal)
 
     def _watch_rows(self, process: BaseProcess) -> int:
         """Waits for the end of a service; returns how many rows its table of messages had at most."""

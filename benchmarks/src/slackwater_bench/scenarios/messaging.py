@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from slackwater_bench.messaging.crashes import RECEIVED, Cell, broken_promises, crash
 from slackwater_bench.messaging.receiving import measure_receiving
-from slackwater_bench.messaging.sending import measure_sending
+from slackwater_bench.messaging.sending import measure_after_pauses, measure_sending
 from slackwater_bench.scenario import Measured, Parameters, RunContext
 from slackwater_lab.errors import RunFailedError
 
@@ -15,6 +15,12 @@ def run_messaging(parameters: Parameters, context: RunContext) -> Measured:
     found = measure(parameters, context)
     latency = found["latency_ms"]
     return Measured(latency["p99"], found)
+
+
+def run_messaging_idle(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    found = measure_after_pauses(parameters, context)
+    return Measured(found["latency_ms"]["p99"], found)
 
 
 def run_messaging_crashes(parameters: Parameters, context: RunContext) -> Measured:

@@ -27,6 +27,8 @@ from slackwater_messaging.committing import PreparedTransaction as PreparedTrans
 from slackwater_messaging.committing import find_prepared as find_prepared
 from slackwater_messaging.committing import is_committed as is_committed
 from slackwater_messaging.committing import resolve as resolve
+from slackwater_messaging.dead_letters import DeadLetter as DeadLetter
+from slackwater_messaging.dead_letters import DeadLetters as DeadLetters
 from slackwater_messaging.kafka import SenderSettings as SenderSettings
 from slackwater_messaging.message import HEADER_MESSAGE as HEADER_MESSAGE
 from slackwater_messaging.message import Message as Message

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from psycopg import sql
 
 from slackwater.cdc.batch import Record, bad_input
 from slackwater.cdc.envelope import decode_full_row
@@ -42,14 +41,14 @@ CREATE TABLE IF NOT EXISTS {table} (
     headers jsonb NOT NULL DEFAULT '[]',
     created_at timestamp with time zone NOT NULL DEFAULT now()
 );
-CREATE OR REPLACE FUNCTION {remove}() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {own}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM {table} AS sent USING inserted WHERE sent.id = inserted.id;
     RETURN NULL;
 END
 $$;
 CREATE OR REPLACE TRIGGER remove_captured AFTER INSERT ON {table}
-    REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION {remove}()
+    REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION {own}()
 """
 
 
@@ -66,15 +65,13 @@ class CapturedOutbox(MessageTable):
         ConfigError: The name is not valid.
     """
 
-    template = _DEFINITION
+    template, suffix = _DEFINITION, "remove"
 
     def __init__(self, table: str = "public.outbox") -> None:
         super().__init__(table)
-        schema, dot, name = table.partition(".")
-        if not dot:
+        if "." not in table:
             hint = "expected schema.table, because names of change topics contain the schema"
             raise ConfigError(f"the name of the captured outbox is {table!r}", hint)
-        self._names["remove"] = sql.Identifier(schema, f"{name[:56]}_remove")
 
     def messages(self, transaction: Iterable[Record]) -> Iterator[SavedMessage]:
         """Yields the messages that a transaction has written, in order.
@@ -99,7 +96,7 @@ class CapturedOutbox(MessageTable):
                 topic=row["topic"],
                 key=_bytes(row["key"]),
                 value=_bytes(row["value"]),
-                headers=decode_headers(json.loads(row["headers"])),
+                headers=decode_headers(row["headers"]),
             )
             return SavedMessage(MessageId(self.table, int(row["id"]), microseconds(created_at)), message)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -5,6 +5,7 @@ and each of its statements runs in the connection's event loop.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -40,6 +41,7 @@ DURABLE: Final[LiteralString] = _DURABLE.format("true")
 _DURABLE_SESSION: Final[LiteralString] = _DURABLE.format("false")
 
 
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 IDLE_FIRST: Final = "commit or roll back first, and do all work of the new transaction inside the with block"
 
 
@@ -48,10 +50,13 @@ class KeptConnection:
 
     Args:
         connect: A connection string of libpq, for a connection with autocommit; or a function that opens one.
+        check: Called with each new connection; it may refuse it.
     """
 
-    def __init__(self, connect: str | Callable[[], Database]) -> None:
-        self._connect = connect
+    def __init__(
+        self, connect: str | Callable[[], Database], check: Callable[[Database], None] = lambda _: None
+    ) -> None:
+        self._connect, self._check = connect, check
         self._connection: Database | None = None
 
     def open(self) -> Database:
@@ -64,7 +69,8 @@ class KeptConnection:
             self._connection = make_durable(
                 psycopg.Connection[Any].connect(self._connect, autocommit=True)
                 if isinstance(self._connect, str)
-                else self._connect()
+                else self._connect(),
+                self._check,
             )
         return self._connection
 
@@ -75,11 +81,12 @@ class KeptConnection:
             self._connection = None
 
 
-def make_durable(connection: Database) -> Database:
+def make_durable(connection: Database, check: Callable[[Database], None] = lambda _: None) -> Database:
     """Returns a new connection whose commits wait for the disk, because Kafka learns of them afterwards."""
     try:
         with connection.transaction():
             connection.execute(f"SELECT {_DURABLE_SESSION}".encode())
+        check(connection)
     except BaseException:
         connection.close()
         raise
@@ -148,6 +155,51 @@ def _begin(connection: Database) -> bytes:
     if connection.deferrable is not None:
         words.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
     return " ".join(words).encode()
+
+
+class Table:
+    """A table that this package creates and uses.
+
+    Args:
+        table: The name, ``table`` or ``schema.table``. Records contain it, so it must identify one table.
+
+    Raises:
+        ConfigError: The name is not valid.
+    """
+
+    template: LiteralString
+    """The SQL that creates the table, with ``{table}`` in place of its name, and as text ``{name}``."""
+    suffix = ""
+    """The end of the name of its trigger's function, ``{own}``."""
+
+    def __init__(self, table: str) -> None:
+        parts = table.split(".")
+        if len(parts) > 2 or not all(_NAME.fullmatch(part) for part in parts):
+            hint = "expected table or schema.table: letters, digits, '_' and '$'"
+            raise ConfigError(f"the name of a table is {table!r}", hint)
+        self.table = table
+        self._names: dict[str, sql.Composable] = {
+            "table": sql.Identifier(*parts),
+            "own": sql.Identifier(*parts[:-1], f"{parts[-1][:56]}_{self.suffix}"),
+        }
+        self._names["name"] = sql.Literal(self.quoted)
+
+    @property
+    def quoted(self) -> str:
+        """The name of the table as SQL."""
+        return self._names["table"].as_string(None)
+
+    @property
+    def definition(self) -> str:
+        """The SQL that creates the table, for migrations."""
+        return self._sql(self.template).as_string(None)
+
+    def create(self, connection: Database) -> None:
+        """Creates the table unless it exists."""
+        connection.execute(self._sql(self.template))
+
+    def _sql(self, template: LiteralString, **names: sql.Composable) -> sql.Composed:
+        return sql.SQL(template).format(**self._names, **names)
 
 
 T = TypeVar("T")

@@ -82,9 +82,10 @@ def encode_headers(headers: Headers) -> str:
     return json.dumps([[name, _encoded(value)] for name, value in headers], ensure_ascii=False)
 
 
-def decode_headers(column: Sequence[Sequence[str | dict[str, str]]]) -> Headers:
-    """Returns the headers in the JSON of a table's column."""
-    return tuple((str(name), _decoded(value)) for name, value in column)
+def decode_headers(column: str | Sequence[Sequence[str | dict[str, str]]]) -> Headers:
+    """Returns the headers in the JSON of a table's column, which asyncpg returns as text."""
+    pairs = json.loads(column) if isinstance(column, str) else column
+    return tuple((str(name), _decoded(value)) for name, value in pairs)
 
 
 def header_of(headers: RecordHeaders, name: str) -> str | None:

@@ -6,24 +6,30 @@ Any number of messages is written with one INSERT in the caller's transaction. T
 reads an :class:`Outbox`, sends the messages, and removes those that arrived.
 """
 
-import json
 import logging
-import re
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from psycopg import sql
 
 from slackwater.cdc.batch import Record
 from slackwater.kafka.retry import is_transient
-from slackwater.protocol import Clock, ConfigError, KafkaSettings, SlackwaterError, UnavailableError
-from slackwater_messaging.database import DURABLE, LOST_CONNECTION, Database, KeptConnection, bridge_of
+from slackwater.protocol import Clock, KafkaSettings, SlackwaterError, UnavailableError
+from slackwater_messaging.database import (
+    DURABLE,
+    LOST_CONNECTION,
+    Database,
+    KeptConnection,
+    Table,
+    bridge_of,
+)
+from slackwater_messaging.dead_letters import DeadLetters, reason_of
 from slackwater_messaging.kafka import failure, unknown_topic_limit
 from slackwater_messaging.message import (
     HEADER_MESSAGE,
@@ -36,12 +42,16 @@ from slackwater_messaging.message import (
 from slackwater_messaging.reading import quiet
 from slackwater_messaging.running import Runner
 from slackwater_messaging.sender import SendProbe, SendStep, no_probe
+from slackwater_messaging.tracing import with_trace
+from slackwater_messaging.waking import NAMES, Waking
 
+_AWAKE: Final = timedelta(milliseconds=100)
+"""A relay whose pause is longer tries to sleep. Before, it spares senders the notifications."""
 LANES: Final = 16
 """The number of lanes. Messages with one key share a lane, and only one relay sends a lane at a time."""
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _DEFINITION: Final = """
+SELECT pg_advisory_xact_lock({class}, 0);
 CREATE TABLE IF NOT EXISTS {table} (
     lane integer GENERATED ALWAYS AS
         (CASE WHEN key IS NULL THEN id & 15 ELSE get_byte(sha256(key), 0) & 15 END) STORED,
@@ -53,8 +63,27 @@ CREATE TABLE IF NOT EXISTS {table} (
     headers jsonb NOT NULL DEFAULT '[]',
     created_at timestamp with time zone NOT NULL DEFAULT now(),
     PRIMARY KEY (lane, id)
-)
+);
+DO $create$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = {name}::regclass AND tgname = 'wake_relay') THEN
+        CREATE OR REPLACE FUNCTION {own}() RETURNS trigger LANGUAGE plpgsql
+            SECURITY DEFINER SET search_path = pg_catalog AS $wake$
+        BEGIN
+            IF EXISTS (SELECT FROM inserted WHERE sender IS NULL)
+                AND NOT pg_try_advisory_xact_lock_shared({class}, TG_RELID::int)
+            THEN PERFORM pg_notify({channel} || TG_RELID, '');
+            END IF;
+            RETURN NULL;
+        END
+        $wake$;
+        CREATE TRIGGER {trigger} AFTER INSERT ON {table}
+            REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION {own}();
+    END IF;
+END
+$create$
 """
+"""Several processes may create it at once. The trigger needs no rights of those who write."""
 _ROWS: Final = """
 FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::text[])
     WITH ORDINALITY AS message(topic, key, value, headers, place)
@@ -103,35 +132,8 @@ class SavedMessage:
     message: Message
 
 
-class MessageTable:
-    """A table into which a service writes messages.
-
-    Args:
-        table: The name, ``table`` or ``schema.table``. Records contain it, so it must identify one table.
-
-    Raises:
-        ConfigError: The name is not valid.
-    """
-
-    template: LiteralString
-    """The SQL that creates the table, with ``{table}`` in place of its name."""
-
-    def __init__(self, table: str) -> None:
-        parts = table.split(".")
-        if len(parts) > 2 or not all(_NAME.fullmatch(part) for part in parts):
-            hint = "expected table or schema.table: letters, digits, '_' and '$'"
-            raise ConfigError(f"the name of the outbox is {table!r}", hint)
-        self.table = table
-        self._names = {"table": sql.Identifier(*parts)}
-
-    @property
-    def definition(self) -> str:
-        """The SQL that creates the table, for migrations."""
-        return self._sql(self.template).as_string(None)
-
-    def create(self, connection: Database) -> None:
-        """Creates the table unless it exists."""
-        connection.execute(self._sql(self.template))
+class MessageTable(Table):
+    """A table into which a service writes messages."""
 
     def send(self, connection: Database, *messages: Message) -> None:
         """Writes messages in the caller's transaction; they are sent if and when it commits.
@@ -141,24 +143,27 @@ class MessageTable:
         other, for example by a lock on the row that the key identifies.
         """
         if messages:
-            connection.execute(self._sql(_SEND), _parameters(messages))
+            connection.execute(self._sql(_SEND), _parameters([with_trace(each) for each in messages]))
 
     async def send_async(self, connection: object, *messages: Message) -> None:
         """Does what :meth:`send` does, over a ``psycopg.AsyncConnection`` or a connection of asyncpg."""
         if messages:
-            await bridge_of(connection).execute_async(self._sql(_SEND), _parameters(messages))
-
-    def _sql(self, template: LiteralString) -> sql.Composed:
-        return sql.SQL(template).format(**self._names)
+            parameters = _parameters([with_trace(each) for each in messages])
+            await bridge_of(connection).execute_async(self._sql(_SEND), parameters)
 
 
 class Outbox(MessageTable):
-    """A table whose rows are messages to send. They stay until they have been sent."""
+    """A table whose rows are messages to send. They stay until they have been sent.
 
-    template = _DEFINITION
+    Its trigger wakes a relay that sleeps, for rows of any program. The transaction of a row can then not be
+    prepared, because PostgreSQL prepares none that notifies.
+    """
+
+    template, suffix = _DEFINITION, "wake"
 
     def __init__(self, table: str = "outbox") -> None:
         super().__init__(table)
+        self._names |= NAMES
         self._lock_class = zlib.crc32(table.encode()) - (1 << 31)
 
     # --- for senders that send themselves
@@ -211,8 +216,7 @@ class Outbox(MessageTable):
 
     def _row(self, row: Sequence[Any]) -> SavedMessage:
         number, created_at, topic, key, value, headers = row
-        pairs = json.loads(headers) if isinstance(headers, str) else headers  # asyncpg returns text
-        message = Message(topic=topic, key=key, value=value, headers=decode_headers(pairs))
+        message = Message(topic=topic, key=key, value=value, headers=decode_headers(headers))
         return SavedMessage(self._id(number, created_at), message)
 
 
@@ -241,22 +245,27 @@ class RelaySettings:
     first_pause: timedelta = timedelta(milliseconds=10)
     """The time until the next poll after an empty one. It doubles with each empty poll."""
     longest_pause: timedelta = timedelta(seconds=1)
-    """The maximum time between two polls, which can delay a message after an idle period."""
+    """The maximum time between two polls of a relay that does not sleep."""
+    safety_pause: timedelta = timedelta(seconds=30)
+    """The time between two polls of a relay that sleeps. Its outbox wakes it, so that they find nothing."""
     request_timeout: timedelta = timedelta(seconds=30)
     """How long the messages of a batch may take to arrive. A database transaction is open for this time."""
     retry_after: timedelta = timedelta(seconds=30)
     """The time until the next attempt with a lane in which a message was rejected."""
+    dead_letters: DeadLetters | None = None
+    """Where messages go that Kafka rejects time after time; None: they block their lane."""
 
 
 class PollingRelay(Runner):
     """Sends the messages of an outbox at least once, in the order of each key.
 
     Any number of relays may work on one outbox. An advisory lock in the relay's transaction ensures that only
-    one of them sends a lane at a time. While there are no messages, a relay runs one query at growing
-    intervals.
+    one of them sends a lane at a time. While there are no messages, a relay polls at growing intervals, and
+    soon sleeps until the outbox wakes it, over a connection that must be direct: behind a pooler, it only
+    polls, and so do all but one of several relays.
 
     A message that Kafka rejects is reported in the log and in :attr:`refused`. It blocks its lane until the
-    topic is repaired or the row is removed; other lanes continue.
+    topic is repaired, the row is removed, or the message becomes a dead letter; other lanes continue.
 
     Not thread-safe: a second thread or task is refused. Close it, or use it in a ``with`` block.
     ``database`` is a connection string of libpq.
@@ -279,7 +288,10 @@ class PollingRelay(Runner):
         self._settings, self._probe = settings or RelaySettings(), probe
         self._pause = self._settings.first_pause
         self._producer = BatchProducer(kafka, self._settings.request_timeout)
-        self._connection = KeptConnection(database)
+        letters = self._settings.dead_letters
+        self._connection = KeptConnection(database, letters.check) if letters else KeptConnection(database)
+        self._attempts: Counter[MessageId] = Counter()
+        self._waking = Waking(outbox.quoted, self._clock)
         self._next = 0
         self._held_until: dict[int, float] = {}
         self.refused: dict[int, SlackwaterError] = {}
@@ -297,6 +309,11 @@ class PollingRelay(Runner):
         with self._use.held():
             return self._send_busy()
 
+    @property
+    def polls_because(self) -> str | None:
+        """Why the outbox cannot wake the relay, once it has connected; None: it can."""
+        return self._waking.problem
+
     def close(self) -> None:
         """Closes the connections to both servers. Idempotent."""
         self._producer.discard()
@@ -306,15 +323,24 @@ class PollingRelay(Runner):
         self._connection.close()
 
     def _rest(self, stop: threading.Event, done: int) -> None:
-        """Polls at growing intervals while there are no messages."""
-        if done:
-            self._pause = self._settings.first_pause
-        else:
-            stop.wait(self._pause.total_seconds())
-            self._pause = min(2 * self._pause, self._settings.longest_pause)
+        """Polls at growing intervals while there are no messages, and then sleeps."""
+        try:
+            if done:
+                self._waking.wake()
+                self._pause = self._settings.first_pause
+            elif self._waking.is_asleep:
+                if self._waking.wait(stop, self._settings.safety_pause.total_seconds()):
+                    self._waking.wake()
+                    self._pause = self._settings.first_pause
+            elif self._pause < _AWAKE or not self._waking.sleep():
+                self._waking.wait(stop, self._pause.total_seconds())
+                self._pause = min(2 * self._pause, self._settings.longest_pause)
+        except LOST_CONNECTION:
+            self._disconnect()  # the next poll connects again, or reports why it cannot
 
     def _send_busy(self) -> int:
         connection = self._connection.open()
+        self._waking.listen(connection)
         now = self._clock.monotonic()
         busy = [
             lane for lane in self._outbox.busy_lanes(connection) if self._held_until.get(lane, now) <= now
@@ -329,21 +355,40 @@ class PollingRelay(Runner):
             if not taken:
                 return 0
             self._probe(SendStep.TAKEN)
-            refused = self._producer.deliver(taken)
+            failed = self._producer.deliver(taken)
             self._probe(SendStep.PRODUCED)
-            arrived = [each for place, each in enumerate(taken) if place not in refused]
-            if arrived:
-                self._outbox.remove_taken(connection, lane, arrived)
+            refused = {taken[place].id: error for place, error in failed.items()}
+            self._bury(connection, taken, refused)
+            gone = [each for each in taken if each.id not in refused]
+            if gone:
+                self._outbox.remove_taken(connection, lane, gone)
             self._probe(SendStep.REMOVED)
         self._probe(SendStep.DATABASE_COMMITTED)
-        self._note(lane, taken, refused)
-        return len(arrived)
+        self._note(lane, gone, refused)
+        return len(taken) - len(failed)
 
-    def _note(self, lane: int, taken: list[SavedMessage], refused: dict[int, SlackwaterError]) -> None:
+    def _bury(
+        self, connection: Database, taken: list[SavedMessage], refused: dict[MessageId, SlackwaterError]
+    ) -> None:
+        """Moves messages that were refused too often from the refused ones to the dead letters."""
+        if (letters := self._settings.dead_letters) is None:
+            return
+        for each in [saved for saved in taken if saved.id in refused]:
+            self._attempts[each.id] += 1
+            if self._attempts[each.id] >= letters.attempts:
+                error = refused.pop(each.id)
+                letters.add(connection, each.message, reason_of(error), each.id, None)
+                logger.error("outbox %s: message %s is a dead letter: %s", self._outbox.table, each.id, error)
+
+    def _note(
+        self, lane: int, gone: Sequence[SavedMessage], refused: Mapping[MessageId, SlackwaterError]
+    ) -> None:
         self.refused.pop(lane, None)
         self._held_until.pop(lane, None)
-        for place, error in refused.items():
-            logger.error("outbox %s: message %s: %s", self._outbox.table, taken[place].id, error)
+        for saved in gone if self._attempts else ():
+            self._attempts.pop(saved.id, None)
+        for each, error in refused.items():
+            logger.error("outbox %s: message %s: %s", self._outbox.table, each, error)
             self.refused.setdefault(lane, error)
         if refused:
             self._held_until[lane] = self._clock.monotonic() + self._settings.retry_after.total_seconds()

@@ -27,6 +27,7 @@ from slackwater_messaging.database import Database, bridge, check_idle
 from slackwater_messaging.kafka import SenderProducer, SenderSettings
 from slackwater_messaging.message import Message
 from slackwater_messaging.running import Closing, Exclusive, in_thread, in_threads
+from slackwater_messaging.tracing import with_trace
 
 AnyDatabase = TypeVar("AnyDatabase")
 
@@ -71,8 +72,8 @@ class SendingTransaction(Generic[AnyDatabase]):
         """The messages, in the order in which they were sent."""
 
     def send(self, *messages: Message) -> None:
-        """Adds messages to the transaction. Does no I/O."""
-        self.messages += messages
+        """Adds messages to the transaction, each with the current trace. Does no I/O."""
+        self.messages += map(with_trace, messages)
 
 
 class Sender(Closing):

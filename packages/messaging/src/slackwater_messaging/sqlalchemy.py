@@ -1,17 +1,21 @@
 """Combines sessions of SQLAlchemy 2 with all ways of sending, over psycopg, and with asyncio over asyncpg."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from slackwater.protocol import ConfigError
 from slackwater_messaging.database import IDLE_FIRST, Database, bridge_of
+from slackwater_messaging.message import ReceivedMessage
+from slackwater_messaging.receiving.attempts import Handle
 from slackwater_messaging.receiving.inbox import Receipt, TableInbox, as_key
+from slackwater_messaging.receiving.loops import Connect
 from slackwater_messaging.sender import Sender, SenderPool, SendingTransaction
 
 AnySender = Sender | SenderPool[Any]
@@ -72,6 +76,69 @@ def receive(inbox: TableInbox, session: Session | Connection, key: bytes | str) 
         inbox.mark(connection, [receipt])
         yield receipt
         inbox.store(connection, [receipt])
+
+
+def with_sessions(
+    engine: Engine, handle: Callable[[Session, ReceivedMessage], bytes | None]
+) -> tuple[Connect, Handle]:
+    """Returns ``connect`` and the function of a receiver whose messages are handled with a session.
+
+    The session works in the transaction of the inbox, which commits with it: its own commit, at the end of
+    the function at the latest, only ends a savepoint. Errors of the database are the driver's, and not
+    SQLAlchemy's, because a receiver knows those after which another attempt may succeed.
+    """
+    opened: list[Connection] = []
+
+    def connect() -> Database:
+        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        found = connection_of(connection)
+        connection.detach()  # the receiver closes what its engine would keep
+        connection.begin()
+        opened[:] = [connection]
+        return found
+
+    def call(_: Database, message: ReceivedMessage) -> bytes | None:
+        with _driver_s_errors(), Session(opened[0], join_transaction_mode="create_savepoint") as session:
+            answer = handle(session, message)
+            session.commit()
+            return answer
+
+    return connect, call
+
+
+def with_async_sessions(
+    engine: AsyncEngine, handle: Callable[[AsyncSession, ReceivedMessage], Coroutine[Any, Any, bytes | None]]
+) -> tuple[Callable[[], Coroutine[Any, Any, Any]], Callable[..., Coroutine[Any, Any, bytes | None]]]:
+    """Does what :func:`with_sessions` does for an ``AsyncReceiver``, over psycopg or asyncpg."""
+    opened: list[AsyncConnection] = []
+
+    async def connect() -> Any:
+        connection = await (await engine.connect()).execution_options(isolation_level="AUTOCOMMIT")
+        found = await _driver_connection(connection)
+        await connection.run_sync(lambda each: each.detach())
+        await connection.begin()
+        opened[:] = [connection]
+        return found
+
+    async def call(_: object, message: ReceivedMessage) -> bytes | None:
+        with _driver_s_errors():
+            async with AsyncSession(opened[0], join_transaction_mode="create_savepoint") as session:
+                answer = await handle(session, message)
+                await session.commit()
+                return answer
+
+    return connect, call
+
+
+@contextmanager
+def _driver_s_errors() -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        found: BaseException | None = error.orig
+        if found is not None and type(found).__module__.startswith("sqlalchemy"):  # its adapter of asyncpg
+            found = found.__cause__
+        raise found or error from error
 
 
 async def async_connection_of(session: AsyncSession | AsyncConnection) -> Any:

@@ -58,3 +58,24 @@ def test_with_keys_in_another_transaction_than_effects_the_same_crash_loses_effe
 ) -> None:
     point = ReceivePoint(Twin.KEY_APART, ReceiverStep.HANDLED)
     assert suffer_and_finish(point, Servers(postgres_server, kafka_broker)).lost > 0
+
+
+LETTER_STEPS = (ReceiverStep.RECEIVED, ReceiverStep.HANDLED, ReceiverStep.COMMITTED)
+SHORT = (Way.TABLE, ReceiverStep.HANDLED)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("way", "step"),
+    [
+        pytest.param(way, step, marks=() if (way, step) == SHORT else pytest.mark.slow)
+        for way in Way
+        for step in LETTER_STEPS
+    ],
+)
+def test_a_message_is_processed_or_a_dead_letter_and_processed_once_when_it_is_handed_back(
+    kafka_broker: KafkaBroker, postgres_server: PostgresServer, way: Way, step: ReceiverStep
+) -> None:
+    """Also if a member is killed before it has answered the letter."""
+    point = ReceivePoint(way, step, has_bad_items=True)
+    assert suffer_and_finish(point, Servers(postgres_server, kafka_broker)) == RIGHT

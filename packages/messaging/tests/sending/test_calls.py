@@ -679,7 +679,9 @@ class Waiting(Outbox):
 
 
 @pytest.mark.parametrize("error", [AWAY, psycopg.OperationalError("away"), RuntimeError("failed")])
-@pytest.mark.parametrize("call", ["open", "busy", "take", "deliver", "arrived", "remove", "commit", "answer"])
+@pytest.mark.parametrize(
+    "call", ["open", "listen", "busy", "take", "deliver", "arrived", "remove", "commit", "answer"]
+)
 def test_a_relay_goes_on_after_any_one_call_has_failed(
     call: str, error: Exception, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -694,6 +696,7 @@ def test_a_relay_goes_on_after_any_one_call_has_failed(
         return {}
 
     monkeypatch.setattr(relay._connection, "open", lambda: calls("open", outbox))  # noqa: SLF001
+    monkeypatch.setattr(relay._waking, "listen", lambda connection: calls("listen"))  # noqa: SLF001
     monkeypatch.setattr(relay._producer, "deliver", deliver)  # noqa: SLF001
     calls.failing[call] = error
     with pytest.raises(type(error)):

@@ -393,6 +393,7 @@ def relaying(outbox: Outbox, clock: Still, monkeypatch: pytest.MonkeyPatch) -> P
         return {place: refused for place, each in enumerate(batch) if each.message.topic == "bad"}
 
     monkeypatch.setattr(relay._connection, "open", lambda: SimpleNamespace(transaction=transaction))  # noqa: SLF001
+    monkeypatch.setattr(relay._waking, "listen", lambda connection: None)  # noqa: SLF001
     monkeypatch.setattr(relay._producer, "deliver", deliver)  # noqa: SLF001
     return relay
 

@@ -15,7 +15,15 @@ from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.protocol import SystemClock
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message, PollingRelay, PreparedSender, SenderSettings, SendStep
+from slackwater_messaging import (
+    DeadLetters,
+    Message,
+    PollingRelay,
+    PreparedSender,
+    RelaySettings,
+    SenderSettings,
+    SendStep,
+)
 from slackwater_messaging.kafka import SenderProducer
 
 pytestmark = pytest.mark.integration
@@ -184,3 +192,61 @@ def test_sigterm_ends_an_audit_that_waits_for_kafka(world: World) -> None:
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == -signal.SIGTERM
+
+
+@pytest.fixture
+def letters(world: World) -> DeadLetters:
+    """The table of a world, with a message that could not be sent."""
+    made = DeadLetters(f"{world.name}_letters", attempts=1)
+    made.create(world.connection)
+    world.outbox.send(world.connection, Message(topic=f"{world.name}.nowhere", key=b"\xff", value=b"seven"))
+    settings = RelaySettings(dead_letters=made, request_timeout=timedelta(seconds=4))
+    with PollingRelay(world.dsn, world.kafka, world.outbox, settings=settings) as relay:
+        relay.run_once()
+    return made
+
+
+def run_letters(world: World, letters: DeadLetters, *words: str) -> int:
+    command = ["messaging", "dead-letters", *words, "--postgres-url", world.dsn, "--table", letters.table]
+    return main.run(command)
+
+
+def test_dead_letters_are_shown_handed_back_and_deleted(
+    world: World, letters: DeadLetters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (letter,) = letters.find(world.connection)
+    assert run_letters(world, letters, "list") == 1
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split() == ["id", "origin", "topic", "key", "attempts", "died", "state", "reason"]
+    assert f"outbox {world.outbox.table}" in row
+    assert "ConfigError: writing a message failed" in row
+    assert run_letters(world, letters, "list", "--json") == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert run_letters(world, letters, "show", str(letter.id)) == 0
+    assert json.loads(capsys.readouterr().out) == shown
+    assert (shown["key"], shown["value"], shown["attempts"]) == ("\\xff", "seven", 1)
+
+    assert run_letters(world, letters, "retry", str(letter.id)) == 0
+    assert capsys.readouterr().out == "1 handed back\n"
+    assert (world.waiting, letters.find(world.connection)) == (1, [])
+    assert run_letters(world, letters, "list") == 0
+    assert capsys.readouterr().out == "there are no dead letters\n"
+
+
+def test_dead_letters_have_to_be_named_and_may_be_deleted(
+    world: World, letters: DeadLetters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (letter,) = letters.find(world.connection)
+    assert run_letters(world, letters, "retry") == 2
+    assert "give their ids, or --all" in capsys.readouterr().err
+    assert run_letters(world, letters, "delete", str(letter.id), "0") == 0
+    assert capsys.readouterr().out == "1 deleted\n"
+    assert run_letters(world, letters, "retry", "--all") == 0
+    assert capsys.readouterr().out == "0 handed back\n"
+
+
+def test_a_table_of_dead_letters_that_is_not_there_is_named(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_letters(world, DeadLetters(f"{world.name}_none"), "list") == 1
+    assert f"the table {world.name}_none of dead letters cannot be used" in capsys.readouterr().err

@@ -216,6 +216,10 @@ class FilteredInbox(_ChainInbox):
             raise
         self._note(firsts, messages)
 
+    def store(self, connection: Database, receipts: Sequence[Receipt]) -> None:
+        """See the base class."""
+        self._table.store(connection, receipts)
+
     def maintain(self, connection: Database) -> None:
         """See the base class. Deletes some expired keys, and writes filters if it is time."""
         self._table.maintain(connection)

@@ -159,6 +159,9 @@ class Inbox(ABC):
             psycopg.Error: The database rejects a statement.
         """
 
+    def store(self, connection: Database, receipts: Sequence[Receipt]) -> None:  # noqa: B027
+        """Stores the answers of processed messages whose keys the inbox knows, in the open transaction."""
+
     @abstractmethod
     def maintain(self, connection: Database) -> None:
         """Does a small part of the periodic work, if it is due, in separate transactions."""
@@ -343,7 +346,7 @@ class TableInbox(Inbox):
                 left.pop(key).become_repeat(answer)
 
     def store(self, connection: Database, receipts: Sequence[Receipt]) -> None:
-        """Stores the answers of processed messages."""
+        """See the base class."""
         given = {r.key: r.answer for r in receipts if not r.is_repeat and r.answer is not None}
         if given:
             connection.execute(self._sql(_STORE_ANSWERS), [list(given), list(given.values())])

@@ -23,11 +23,14 @@ from slackwater.protocol import (
     UnavailableError,
 )
 from slackwater_messaging.database import LOST_CONNECTION, Bridge, Database, KeptConnection, bridge_of
+from slackwater_messaging.dead_letters import DeadLetters
 from slackwater_messaging.kafka import SenderProducer, SenderSettings
 from slackwater_messaging.message import Message, Place, ReceivedMessage
 from slackwater_messaging.reading import GroupMember, ends_of
+from slackwater_messaging.receiving.attempts import AttemptFailed, Attempts, Handle, Reply
 from slackwater_messaging.receiving.inbox import Inbox, Receipt, TakenOverError
 from slackwater_messaging.running import Closing, Exclusive, in_thread, run_in_thread, wait_in
+from slackwater_messaging.tracing import processing, with_trace
 
 AnyConnection = TypeVar("AnyConnection")
 T = TypeVar("T")
@@ -36,10 +39,6 @@ logger = logging.getLogger(__name__)
 
 Connect = Callable[[], Database]
 """Opens a connection to the service's database that only the receiver uses."""
-Handle = Callable[[Database, ReceivedMessage], bytes | None]
-"""Processes a message in the connection's transaction; returns the answer, if any."""
-Reply = Callable[[Sequence[Receipt]], None]
-"""Sends the answers of a batch, including those of repeats; returns when they have arrived."""
 
 
 class ReceiverStep(StrEnum):
@@ -55,6 +54,8 @@ class ReceiverStep(StrEnum):
     STORED = "stored"
     """The group's offsets were sent."""
     MAINTAINED = "maintained"
+    RETRIED = "retried"
+    """A dead letter that was handed back is processed and committed; its answer was not sent yet."""
 
 
 ReceiverProbe = Callable[[ReceiverStep], None]
@@ -75,7 +76,9 @@ class ReceiverSettings(_LoopSettings):
     """The settings of a receiver. A batch is one transaction of the database."""
 
     maintain_interval: timedelta = timedelta(seconds=10)
-    """How often the inbox may do a small part of its periodic work."""
+    """How often the inbox may do a small part of its periodic work, and a dead letter is processed."""
+    dead_letters: DeadLetters | None = None
+    """Where messages go that the function cannot process; None: its error ends ``run``."""
 
 
 class _Loop(Closing):
@@ -121,7 +124,9 @@ class Receiver(_Loop):
         self._settings = settings or ReceiverSettings()
         self._inbox, self._probe = inbox, probe
         self._clock: Clock = SystemClock()
-        self._connection = KeptConnection(connect)
+        letters = self._settings.dead_letters
+        self._connection = KeptConnection(connect, letters.check) if letters else KeptConnection(connect)
+        self._attempts, self._has_letters = Attempts(letters, group), False
         self._loaded: set[Place] = set()
         self._maintain_at = self._clock.monotonic()
         member = GroupMember(
@@ -145,7 +150,9 @@ class Receiver(_Loop):
         """Processes one batch, or waits for one for up to ``timeout``.
 
         An error of ``handle`` or ``reply`` rolls everything back and is passed on; the next call processes
-        the same batch again. Connection errors, deadlocks and similar failures are retried automatically.
+        the same batch again. With dead letters, an error of ``handle`` is retried as well, and after some
+        attempts, counted by this member, the message becomes a dead letter. Connection errors, deadlocks and
+        similar failures are retried automatically.
 
         Returns:
             The number of received messages, including repeats; also 0 if an attempt has to be repeated.
@@ -173,7 +180,7 @@ class Receiver(_Loop):
         """Tries to process a batch; returns 0 if it has to be tried again."""
         try:
             return self._receive(handle, reply, seconds)
-        except TakenOverError as error:
+        except (TakenOverError, AttemptFailed) as error:
             self._begin_again(error, is_broken=False)
         except LOST_CONNECTION as error:
             self._begin_again(error, is_broken=True)
@@ -190,7 +197,12 @@ class Receiver(_Loop):
     def _receive(self, handle: Handle, reply: Reply | None, seconds: float) -> int:
         self._take_over()
         self._maintain()
-        self._member.read(self._settings.max_batch, seconds)
+        if self._has_letters:
+            note = partial(self._probe, ReceiverStep.RETRIED)
+            self._has_letters = self._attempts.retry_one(
+                self._connection.open(), self._inbox, handle, reply, note
+            )
+        self._member.read(self._settings.max_batch, 0 if self._has_letters else seconds)
         batch = list(self._member.batch)
         if batch:
             self._probe(ReceiverStep.POLLED)
@@ -205,15 +217,9 @@ class Receiver(_Loop):
         connection = self._connection.open()
         with self._inbox.receive_batch(connection, batch) as receipts:
             self._probe(ReceiverStep.RECEIVED)
-            for receipt in receipts:
-                if receipt.is_repeat or (message := receipt.message) is None:
-                    continue
-                try:
-                    receipt.answer = handle(connection, message)
-                except Exception as error:
-                    error.add_note(f"message at {message.topic}/{message.partition}, offset {message.offset}")
-                    raise
+            self._attempts.handle(connection, receipts, handle)
             self._probe(ReceiverStep.HANDLED)
+        self._attempts.settle()
         self._probe(ReceiverStep.COMMITTED)
         if reply is not None:
             reply(receipts)
@@ -238,6 +244,7 @@ class Receiver(_Loop):
         if now >= self._maintain_at:
             self._maintain_at = now + self._settings.maintain_interval.total_seconds()
             self._inbox.maintain(self._connection.open())
+            self._has_letters = True
             self._probe(ReceiverStep.MAINTAINED)
 
     def _give_away(self, places: Sequence[Place]) -> None:
@@ -472,8 +479,9 @@ class TransactionalProcessor(_Loop):
         def outputs() -> Iterator[tuple[Message, None]]:
             self._probe(ProcessorStep.BEGUN)
             for received in batch:
-                for message in process(received):
-                    yield message, None
+                with processing(received):
+                    for message in process(received):
+                        yield with_trace(message), None
 
         self._producer.write(outputs())
         self._probe(ProcessorStep.PRODUCED)

@@ -15,7 +15,7 @@ import psycopg
 
 from slackwater.protocol import KafkaSettings
 from slackwater_lab.probes import SignalAt
-from slackwater_messaging import Message
+from slackwater_messaging import DeadLetters, Message
 from slackwater_messaging.receiving import (
     BloomInbox,
     FilteredInbox,
@@ -137,7 +137,14 @@ class MemberSettings:
     max_batch: int = 5
     is_measured: bool = False
     """Whether it works as a service does: nothing more often than by default, and no answers."""
+    is_bad: bool | None = None
+    """Whether every fifth item cannot be processed; None: there are no dead letters either."""
     options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def letters(self) -> DeadLetters | None:
+        """Where items go that cannot be processed."""
+        return None if self.is_bad is None else DeadLetters(f"{self.schema}.letters", attempts=2)
 
     @property
     def has_answers(self) -> bool:
@@ -175,7 +182,9 @@ def receiver(settings: MemberSettings, probe: Probe = lambda step: None) -> Rece
         group=settings.group,
         inbox=settings.inbox,
         connect=lambda: psycopg.connect(settings.dsn, options=CONNECTION_OPTIONS),
-        settings=ReceiverSettings(max_batch=settings.max_batch, maintain_interval=interval),
+        settings=ReceiverSettings(
+            max_batch=settings.max_batch, maintain_interval=interval, dead_letters=settings.letters
+        ),
         probe=probe,
     )
 
@@ -192,6 +201,11 @@ def processor(settings: MemberSettings, probe: Probe = lambda step: None) -> Tra
     )
 
 
+def is_bad_item(item: str) -> bool:
+    """Says whether an item is among those that may be bad."""
+    return int(item) % 5 == 4
+
+
 class Effects:
     """What a member does with a message: a row for each effect, and one for each answer."""
 
@@ -203,11 +217,18 @@ class Effects:
     def handle(self, connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
         """Writes a row in the transaction of its message."""
         row = connection.execute(self._effect, [(message.key or b"").decode()]).fetchone()
+        if self._settings.is_bad and is_bad_item((message.key or b"").decode()):
+            raise ValueError(message.key)
         return str(row[0]).encode() if row is not None and self._settings.has_answers else None
 
     def reply(self, receipts: Sequence[Receipt]) -> None:
         """Writes answers, in a transaction of their own."""
-        rows = [(receipt.key.decode(), (receipt.answer or b"").decode()) for receipt in receipts]
+        rows = [
+            (receipt.key.decode(), (receipt.answer or b"").decode())
+            for receipt in receipts
+            if self._settings.is_bad is None
+            or receipt.answer is not None  # that of a dead letter comes later
+        ]
         with psycopg.connect(self._settings.dsn) as connection, connection.cursor() as cursor:
             cursor.executemany(self._answer, rows)
 

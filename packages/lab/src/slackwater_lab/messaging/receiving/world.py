@@ -29,6 +29,7 @@ from slackwater_lab.messaging.receiving.member import (
     MemberSettings,
     Twin,
     Way,
+    is_bad_item,
     processor,
     receiver,
     run_member,
@@ -48,6 +49,7 @@ _TABLES = (
 )
 _EFFECTS = "SELECT item, id FROM {}.effect ORDER BY id DESC"
 _ANSWERS = "SELECT item, answer FROM {}.answer"
+_LETTERS = "SELECT convert_from(key, 'UTF8') FROM {}.letters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class World:
                 connection.execute(statement.format(name).encode())
             if way is not None:
                 self.settings.inbox.create(connection)
+            if self.settings.letters is not None:
+                self.settings.letters.create(connection)
 
     def write(self, items: range) -> None:
         """Writes a message for each item; every third one twice at once, and once more at the end."""
@@ -131,8 +135,8 @@ class World:
         member.start()
         return member
 
-    def run_until_killed(self, step: str) -> None:
-        member = self.start(step)
+    def run_until_killed(self, step: str, **changed: Any) -> None:
+        member = self.start(step, **changed)
         member.join(_SECONDS)
         if member.exitcode != -9:
             stop(member)
@@ -142,6 +146,32 @@ class World:
         member = self.start()
         try:
             self.wait_until_done(lambda: member.is_alive())
+        finally:
+            stop(member)
+
+    def letters(self) -> list[str]:
+        """Returns the items of the dead letters."""
+        if self.settings.letters is None:
+            return []
+        with psycopg.connect(self.settings.dsn) as connection:
+            found = connection.execute(_LETTERS.format(self.settings.schema).encode())
+            return [item for (item,) in found]
+
+    def retry_letters(self) -> None:
+        """Hands the dead letters back to members that can process them; one is killed before it has answered.
+
+        Raises:
+            RunFailedError: They are not processed.
+        """
+        if (letters := self.settings.letters) is None:
+            return
+        with psycopg.connect(self.settings.dsn) as connection:
+            letters.retry(connection)
+        self.run_until_killed(ReceiverStep.RETRIED, is_bad=False)
+        member = self.start(is_bad=False)
+        try:
+            if not wait_until(lambda: not self.letters(), _SECONDS):
+                raise RunFailedError(self.settings.topic, "has dead letters that nobody processes")
         finally:
             stop(member)
 
@@ -180,13 +210,13 @@ class World:
         with psycopg.connect(self.settings.dsn) as connection:
             rows = connection.execute(_EFFECTS.format(self.settings.schema).encode()).fetchall()
             answers = connection.execute(_ANSWERS.format(self.settings.schema).encode()).fetchall()
-        effects = [(item, str(number)) for item, number in rows]
-        verdict = _verdict(set(self._written), Counter(item for item, _ in effects))
+        effects, letters = [(item, str(number)) for item, number in rows], self.letters()
+        verdict = _verdict(set(self._written), Counter([*(item for item, _ in effects), *letters]))
         if not self.settings.has_answers:
             return verdict
         right = dict(effects)
         wrong = sum(right.get(item) != answer for item, answer in answers)
-        missing = len(set(self._written) - {item for item, _ in answers})
+        missing = len(set(self._written) - {item for item, _ in answers} - set(letters))
         return replace(verdict, unanswered=missing, wrong_answers=wrong)
 
 
@@ -256,10 +286,13 @@ class ReceivePoint:
     """None: within Kafka."""
     step: ReceiverStep | ProcessorStep
     fault: Fault = Fault.KILLED
+    has_bad_items: bool = False
+    """Whether some items become dead letters, and are handed back after the fault."""
 
     def __str__(self) -> str:
         """Names it, for tests and tables."""
-        return f"{self.way or 'processor'}-{self.fault.replace(' ', '-')}-after-{self.step}"
+        bad = "-with-bad-items" if self.has_bad_items else ""
+        return f"{self.way or 'processor'}-{self.fault.replace(' ', '-')}-after-{self.step}{bad}"
 
 
 def steps_of(way: Way | Twin | None) -> list[ReceiverStep] | list[ProcessorStep]:
@@ -267,7 +300,8 @@ def steps_of(way: Way | Twin | None) -> list[ReceiverStep] | list[ProcessorStep]
     if way is None:
         return list(ProcessorStep)
     has_answers = way not in (Way.BLOOM, Twin.UNFENCED)
-    return [step for step in ReceiverStep if has_answers or step is not ReceiverStep.REPLIED]
+    left_out = {ReceiverStep.RETRIED, *([] if has_answers else [ReceiverStep.REPLIED])}
+    return [step for step in ReceiverStep if step not in left_out]
 
 
 def faults_of(way: Way | Twin | None) -> list[Fault]:
@@ -284,7 +318,8 @@ def receive_points(way: Way | Twin | None) -> Iterator[ReceivePoint]:
 
 def suffer_and_finish(point: ReceivePoint, servers: Servers) -> ReceiveVerdict:
     """Lets members receive through a fault, to the end of what was written; judges."""
-    world = World(servers.kafka.bootstrap, servers.postgres.dsn(), point.way)
+    is_bad = True if point.has_bad_items else None
+    world = World(servers.kafka.bootstrap, servers.postgres.dsn(), point.way, is_bad=is_bad)
     world.write(range(ITEMS))
     match point.fault:
         case Fault.KILLED:
@@ -299,6 +334,12 @@ def suffer_and_finish(point: ReceivePoint, servers: Servers) -> ReceiveVerdict:
             lost = world.start(point.step, 1, SIGSTOP, options=IMPATIENT)
             wait_until_stopped(lost)
             finish_beside(world, lost)
+    verdict = world.judge()
+    if verdict != RIGHT or not point.has_bad_items:
+        return verdict
+    if not all(map(is_bad_item, world.letters())) or not world.letters():
+        raise RunFailedError(str(point), f"the dead letters are {world.letters()}")
+    world.retry_letters()
     return world.judge()
 
 

@@ -1,6 +1,7 @@
 """``slackwater messaging`` and ``slackwater indoubt``: what senders of messages have left where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -21,6 +22,8 @@ from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 from slackwater_messaging import (
     AuditWindow,
+    DeadLetter,
+    DeadLetters,
     PreparedTransaction,
     audit_messages,
     find_prepared,
@@ -35,7 +38,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @settings_group()
 def messaging() -> None:
-    """Check that the messages of a service are in their topics.
+    """Check that the messages of a service are in their topics, and handle those that are dead letters.
 
     \b
     Example:
@@ -163,6 +166,129 @@ def _shown(ids: Sequence[str]) -> str:
         return "0"
     more = f", and {len(ids) - _SHOWN:,} more (--json has all)" if len(ids) > _SHOWN else ""
     return f"{len(ids):,}: {', '.join(ids[:_SHOWN])}{more}"
+
+
+@settings_group()
+def dead_letters() -> None:
+    """Show the messages that a service could not process or send, and hand them back.
+
+    A receiver or relay with dead letters moves a message there after some attempts, with the reason. Correct
+    what is wrong, and hand the messages back.
+
+    \b
+    Examples:
+      slackwater messaging dead-letters list --postgres-url postgresql://app@localhost/shop
+      slackwater messaging dead-letters show 17
+      slackwater messaging dead-letters retry --all
+
+    For details see docs/receiving-messages.md.
+    """
+
+
+messaging.add_command(dead_letters, "dead-letters")
+_of_letters = options(
+    POSTGRES_URL,
+    click.option("--table", default="dead_letters", show_default=True, help="The table of dead letters."),
+)
+_ids = click.argument("ids", type=int, nargs=-1)
+_LETTERS_HEAD = ("id", "origin", "topic", "key", "attempts", "died", "state", "reason")
+
+
+@dead_letters.command("list")
+@_of_letters
+@json_option("one object per dead letter")
+def list_letters(settings: Settings, table: str, as_json: bool) -> int:
+    """Show all dead letters, oldest first. The exit code is 1 if there is any.
+
+    \b
+    Example:
+      slackwater messaging dead-letters list --json
+    """
+    found, output, now_ms = _letters(settings, table, None), Output(), epoch_ms(SystemClock().now())
+    rows = [
+        (
+            *(str(each.id), each.origin, each.message.topic, _text(each.message.key), str(each.attempts)),
+            *(ago(epoch_ms(each.died_at), now_ms), each.state, each.reason.partition("\n")[0]),
+        )
+        for each in found
+    ]
+    if as_json:
+        for each in found:
+            click.echo(orjson.dumps(_letter_object(each)))
+    else:
+        output.table([_LETTERS_HEAD, *rows] if rows else [("there are no dead letters",)])
+    return 1 if found else 0
+
+
+@dead_letters.command("show")
+@_of_letters
+@_ids
+def show_letters(settings: Settings, table: str, ids: tuple[int, ...]) -> None:
+    """Show dead letters with their content and the whole reason, as JSON.
+
+    \b
+    Example:
+      slackwater messaging dead-letters show 17 18
+    """
+    for each in _letters(settings, table, ids):
+        click.echo(orjson.dumps(_letter_object(each), option=orjson.OPT_INDENT_2))
+
+
+@dead_letters.command("retry")
+@_of_letters
+@_ids
+@click.option("--all", "is_all", is_flag=True, help="All dead letters.")
+def retry_letters(settings: Settings, table: str, ids: tuple[int, ...], is_all: bool) -> None:
+    """Hand dead letters back: receivers process them within some seconds, and relays send them.
+
+    \b
+    Examples:
+      slackwater messaging dead-letters retry 17 18
+      slackwater messaging dead-letters retry --all
+    """
+    if bool(ids) == is_all:
+        raise CommandConfigError("no dead letter was specified", "give their ids, or --all")
+    with _letters_in(settings, table) as (database, letters):
+        click.echo(f"{letters.retry(database, None if is_all else ids):,} handed back")
+
+
+@dead_letters.command("delete")
+@_of_letters
+@_ids
+def delete_letters(settings: Settings, table: str, ids: tuple[int, ...]) -> None:
+    """Delete dead letters for ever.
+
+    \b
+    Example:
+      slackwater messaging dead-letters delete 17
+    """
+    with _letters_in(settings, table) as (database, letters):
+        click.echo(f"{letters.delete(database, ids):,} deleted")
+
+
+@contextmanager
+def _letters_in(settings: Settings, table: str) -> Iterator[tuple[Database, DeadLetters]]:
+    letters = DeadLetters(table)
+    with connected(settings, "whose dead letters", "asking for dead letters", autocommit=True) as database:
+        letters.check(database)
+        yield database, letters
+
+
+def _letters(settings: Settings, table: str, ids: Sequence[int] | None) -> Sequence[DeadLetter]:
+    with _letters_in(settings, table) as (database, letters):
+        return letters.find(database, ids)
+
+
+def _letter_object(each: DeadLetter) -> dict[str, object]:
+    message = each.message
+    content = {"topic": message.topic, "key": _text(message.key), "value": _text(message.value)}
+    headers = [[name, _text(value)] for name, value in message.headers]
+    told = {"id": each.id, "origin": each.origin, "state": each.state, "attempts": each.attempts}
+    return {**told, **content, "headers": headers, "died_at": each.died_at.isoformat(), "reason": each.reason}
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode(errors="backslashreplace")
 
 
 _HEAD = ("prepared transaction", "sender", "since", "database", "Kafka")
