@@ -16,12 +16,14 @@ from slackwater.cli.revisions import switch_readers
 from slackwater.client import open_leases
 from slackwater.cuts import PipelineLog
 from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.outputs.search.server import SearchServer
 from slackwater.protocol import (
     KafkaSettings,
     Lease,
     PipelineReport,
     PostgresSettings,
     RunEnd,
+    SearchSettings,
     Servers,
     StateError,
     SystemClock,
@@ -36,6 +38,7 @@ pytestmark = pytest.mark.integration
 OUTPUTS = {
     "kafka": 'topic = "{name}.one"',
     "postgres": 'kind = "postgres"\ntable = "{name}.one"',
+    "opensearch": 'kind = "opensearch"\nindex = "{name}.one"',
 }
 
 
@@ -111,9 +114,20 @@ class World:
     def documents(self, capsys: pytest.CaptureFixture[str]) -> list[dict[str, int]]:
         """Reads the view."""
         capsys.readouterr()
+        if self.servers.search is not None:
+            body = {"size": 9, "query": {"match_all": {}}}
+            hits = SearchServer(self.servers.search).ask("POST", f"/{self.name}.one/_search", body)["hits"]
+            return [{"id": hit["_source"]["id"], "value": hit["_source"]["value"]} for hit in hits["hits"]]
         assert self.run("read", "--pipeline", self.name, "--kind", self.kind, "--json") == 0
         (found,) = json.loads(capsys.readouterr().out)["views"].values()
         return [found] if isinstance(found, dict) else found
+
+    def has_output(self) -> bool:
+        if self.servers.search is None:
+            return self.run("read", "--pipeline", self.name, "--kind", self.kind) == 0
+        server = SearchServer(self.servers.search)
+        path = f"/{self.name}.one-versions,slackwater.{self.name}-versions?ignore_unavailable=true"
+        return bool(server.ask("GET", path))
 
 
 @pytest.fixture(params=OUTPUTS)
@@ -123,11 +137,15 @@ def world(
     postgres_server: PostgresServer,
     tmp_path: Path,
 ) -> Iterator[World]:
+    kafka, postgres = KafkaSettings(kafka_broker.bootstrap), PostgresSettings(postgres_server.dsn())
+    search = None
+    if request.param == "opensearch":
+        search = SearchSettings(url=request.getfixturevalue("search_node").address)
     (tmp_path / "slackwater.toml").write_text(
-        f'[kafka]\nbootstrap = "{kafka_broker.bootstrap}"\n'
-        f'[postgres]\noutput_url = "{postgres_server.dsn()}"\n'
+        f'[kafka]\nbootstrap = "{kafka.bootstrap}"\n[postgres]\noutput_url = "{postgres.url}"\n'
+        + (f'[opensearch]\nurl = "{search.url}"\n' if search else "")
     )
-    servers = Servers(KafkaSettings(kafka_broker.bootstrap), postgres=PostgresSettings(postgres_server.dsn()))
+    servers = Servers(kafka, postgres=postgres, search=search)
     with closing(PipelineLog(servers.kafka)) as log:
         log.ensure()
         yield World(request.param, f"p{uuid.uuid4().hex[:10]}", tmp_path, servers, log)
@@ -164,7 +182,7 @@ def test_a_pipeline_is_refused_while_only_part_of_it_is_gone(
     whole = removal.find_remains
 
     def part(*arguments: object) -> removal.Remains:
-        return replace(whole(*arguments), topics=(), tables=())  # type: ignore[arg-type]
+        return replace(whole(*arguments), topics=(), tables=(), indexes=())  # type: ignore[arg-type]
 
     def fail(*_: object) -> None:
         raise OSError("killed")
@@ -223,7 +241,7 @@ def test_outputs_are_deleted_when_nobody_needs_them_any_more(
     assert world.run(*delete) == 0
     told = capsys.readouterr().out
     assert f"by hand     the checkpoint {world.checkpoint}, which is not found from here" in told
-    assert world.run("read", "--pipeline", world.name, "--kind", world.kind) == 1
+    assert not world.has_output()
     assert (world.checkpoint / "slackwater.json").exists()
 
 
@@ -232,10 +250,11 @@ def test_an_output_that_readers_were_switched_to_stays(
 ) -> None:
     world.publish({1: 1})
     world.register(ended=True)
-    schema = None if world.kind == "kafka" else f"readers_{world.name}"
+    schema = f"readers_{world.name}" if world.kind == "postgres" else None
     settings = Settings(
         kafka=KafkaSection(bootstrap=world.servers.kafka.bootstrap),
         postgres=PostgresSection(output_url=world.servers.postgres.url if world.servers.postgres else None),
+        opensearch=world.servers.search or SearchSettings(),
     )
     (run,) = (
         each.record

@@ -81,6 +81,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "sidecar.tables": "inv.a",
         "sidecar.complete_tables": "inv.a",
         "redis.url": "redis://h",
+        "opensearch.url": "http://h:1",
         "postgres.url": "postgresql://h/d",
         "postgres.output_url": "postgresql://h/d",
         "telemetry.otlp": "http://h",

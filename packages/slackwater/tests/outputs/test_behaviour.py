@@ -27,17 +27,23 @@ from slackwater.outputs.lake.table import Lake
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.sink import PostgresSink
 from slackwater.outputs.postgres.tables import PostgresSinkSettings
+from slackwater.outputs.search.ledger import FROM, index_of, tokens, visible
+from slackwater.outputs.search.ledger import Ledger as SearchLedger
+from slackwater.outputs.search.server import SearchError, SearchServer, SendRequest
+from slackwater.outputs.search.sink import SearchSink, SearchSinkSettings
 from slackwater.outputs.sink import Sink, Waiting
 from slackwater.protocol import (
     LakeSettings,
     OvertakenError,
     PostgresSettings,
     ProgressRecord,
+    SearchSettings,
     StateError,
     UnavailableError,
 )
 from slackwater.protocol.keys import lake_ledger
 from slackwater.sql.plan import OutputColumn
+from slackwater_lab.fakes.search import SearchFake
 from slackwater_lab.probes import CrashAt, CrashError, LookAt
 
 pytestmark = pytest.mark.integration
@@ -60,7 +66,9 @@ ONE_TOPIC = "kafka, one topic"
 OF_POSTGRES = pytest.mark.parametrize("output", ["postgres"], indirect=True)
 LAKES = ["delta", "iceberg"]
 OF_LAKES = pytest.mark.parametrize("output", LAKES, indirect=True)
-OF_TABLES = pytest.mark.parametrize("output", ["postgres", *LAKES], indirect=True)
+INDEXES = ["opensearch", "search-fake"]
+OF_INDEXES = pytest.mark.parametrize("output", INDEXES, indirect=True)
+OF_TABLES = pytest.mark.parametrize("output", ["postgres", *LAKES, *INDEXES], indirect=True)
 
 
 class Output(Protocol):
@@ -221,6 +229,80 @@ class LakeOutput:
         return sorted(found)
 
 
+class SearchNoCheck(SearchSink):
+    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
+        return False
+
+
+class OpenRuns(SearchLedger):
+    """Every run that writes has taken over."""
+
+    def load(self) -> Any:
+        found = super().load()
+        self._run = found.run or self._run
+        return found
+
+
+class SearchNoFencing(SearchSink):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        aliases = [output.name for output in self._settings.outputs]
+        self._ledger = OpenRuns(self._server, self._settings.pipeline, self._run, aliases)
+
+    def _begin(self, batch: DocumentBatch) -> ProgressRecord | None:
+        self._state = self._ledger.load()
+        return self._state.progress
+
+
+class SearchOutput:
+    def __init__(self, settings: SearchSinkSettings, server: Any, send: SendRequest | None = None) -> None:
+        self.settings = settings
+        self.server = server
+        self.send = send
+        self.cluster = SearchServer(settings.search, *([send] if send else []))
+
+    def sink(self, *, times: Mapping[str, Any] = NOTHING, **options: Any) -> Sink:
+        return SearchSink(replace(self.settings, **times), self.send, **options)
+
+    def without_progress_check(self) -> Sink:
+        return SearchNoCheck(self.settings, self.send)
+
+    def without_fencing(self, **options: Any) -> Sink:
+        return SearchNoFencing(self.settings, self.send, **options)
+
+    def rows(self, name: str, query: Any = None) -> list[dict[str, Any]]:
+        """What a search finds; other people have refreshed everything before."""
+        try:
+            self.cluster.ask("POST", f"/{self.settings.pipeline}*/_refresh")
+            body = {"size": 1000, "query": query or {"match_all": {}}}
+            hits = self.cluster.ask("POST", f"/{name}/_search", body)["hits"]["hits"]
+        except SearchError as error:
+            if error.is_missing:
+                return []
+            raise
+        return [hit["_source"] for hit in hits]
+
+    def versions(self, view: int = 0) -> list[Version]:
+        """Every version whose token is committed: none is removed as quickly as a test ends."""
+        records = self.rows(f"slackwater.{self.settings.pipeline}")
+        if not records:
+            return []
+        written = tokens(FROM, records[0]["state"]["committed"])
+        rows = self.rows(index_of(self.settings.outputs[view].name), written)
+        return sorted((json.dumps({"id": row["id"]}), row["value"]) for row in rows)
+
+
+def search_output(pipeline: str, url: str, server: Any, send: SendRequest | None = None) -> SearchOutput:
+    columns = (OutputColumn("id", "VARCHAR"), OutputColumn("value", "BIGINT"))
+    outputs = tuple(
+        OutputTable(name=f"{pipeline}.{name}", columns=columns, key=("id",), view=name, what="index")
+        for name in ("one", "two")
+    )
+    search = SearchSettings(url=url)
+    settings = SearchSinkSettings(pipeline=pipeline, outputs=outputs, emit=Emit.TRANSACTIONS, search=search)
+    return SearchOutput(settings, server, send)
+
+
 def lake_output(kind: str, place: Path, pipeline: str) -> LakeOutput:
     columns = (OutputColumn("id", "VARCHAR"), OutputColumn("value", "BIGINT"))
     outputs = tuple(
@@ -243,7 +325,7 @@ def table(schema: str, name: str, **options: Any) -> OutputTable:
     return OutputTable(name=f"{schema}.{name}", columns=columns, key=("id",), view=name, **options)
 
 
-@pytest.fixture(params=["kafka", ONE_TOPIC, "postgres", *LAKES])
+@pytest.fixture(params=["kafka", ONE_TOPIC, "postgres", *LAKES, *INDEXES])
 def output(request: pytest.FixtureRequest) -> Iterator[Output]:
     if request.param in ("kafka", ONE_TOPIC):
         plain = request.getfixturevalue("make_settings")(Emit.TRANSACTIONS, views=2)
@@ -256,6 +338,13 @@ def output(request: pytest.FixtureRequest) -> Iterator[Output]:
         yield KafkaOutput(settings, request.getfixturevalue("topics"), broker)
         return
     name = f"p{uuid.uuid4().hex[:12]}"
+    if request.param == "search-fake":
+        yield search_output(name, "http://fake", None, SearchFake())
+        return
+    if request.param == "opensearch":
+        node = request.getfixturevalue("search_node")
+        yield search_output(name, node.address, node)
+        return
     if request.param in LAKES:
         yield lake_output(request.param, request.getfixturevalue("tmp_path"), name)
         return
@@ -516,17 +605,110 @@ def test_without_the_ledger_a_batch_is_visible_in_parts(
     assert seen == [(10, 0)], "the test of visibility cannot fail"
 
 
+def shown(*, after: int) -> dict[str, int]:
+    """What views one and two show after a batch."""
+    found = {row["id"]: row["value"] for n in range(after + 1) for _, _, row in map(read, documents(n))}
+    return {**found, "b": after}
+
+
+def found_at(output: SearchOutput) -> dict[str, int]:
+    """What one search over both views finds."""
+    names = ",".join(each.name for each in output.settings.outputs)
+    return {row["id"]: row["value"] for row in output.rows(names)}
+
+
+@pytest.mark.full
+@OF_INDEXES
+def test_no_search_finds_a_part_of_a_batch_whatever_is_refreshed(
+    output: SearchOutput, batches: list[DocumentBatch]
+) -> None:
+    seen: list[dict[str, int]] = []
+    run(output.sink(), batches[:1])
+    run(output.sink(probe=lambda step, _: seen.append(found_at(output))), batches[1:2])
+    before, after = shown(after=0), shown(after=1)
+    assert seen == [before, before, before, before, before, after]
+
+
+@OF_INDEXES
+def test_without_the_alias_a_batch_is_found_in_parts(
+    output: SearchOutput, batches: list[DocumentBatch]
+) -> None:
+    seen: list[tuple[int, ...]] = []
+    indexes = [index_of(each.name) for each in output.settings.outputs]
+    probe = LookAt(SinkStep.PRODUCED, lambda: seen.append(tuple(len(output.rows(each)) for each in indexes)))
+    run(output.sink(probe=probe), batches[:1])
+    assert seen == [(10, 0)], "the test of visibility cannot fail"
+
+
+@pytest.mark.full
+@OF_INDEXES
+@pytest.mark.parametrize("step", [SinkStep.PRODUCED, SinkStep.FLUSHED, SinkStep.PROGRESS])
+def test_the_documents_of_a_batch_that_was_lost_are_in_no_later_one(
+    output: SearchOutput, batches: list[DocumentBatch], make_batch: MakeBatch, step: SinkStep
+) -> None:
+    """The batch is planned again and ends elsewhere."""
+    run(output.sink(), batches[:1])
+    with pytest.raises(CrashError):
+        run(output.sink(probe=CrashAt(step, 1)), batches[1:2])
+    assert found_at(output) == shown(after=0)
+    run(output.sink(), [make_batch(1, documents(1)[:2], to_lsn=12)])
+    expected = {row["id"]: row["value"] for _, _, row in map(read, documents(0) + documents(1)[:2])}
+    assert found_at(output) == {**expected, "b": 0}
+    assert len(output.rows(index_of(output.settings.outputs[0].name))) == 12, "what was lost is removed"
+
+
+@pytest.mark.full
+@OF_INDEXES
+@pytest.mark.parametrize("is_delayed_within_the_cluster", [False, True])
+def test_what_a_fenced_run_writes_late_is_never_shown(
+    output: SearchOutput,
+    batches: list[DocumentBatch],
+    make_batch: MakeBatch,
+    is_delayed_within_the_cluster: bool,
+) -> None:
+    """Also if the cluster had accepted its requests before the other run began, and does them now."""
+    late: list[tuple[str, bytes]] = []
+
+    class Recording(SearchServer):
+        def ask(self, method: str, path: str, body: Any = None) -> Any:
+            if "/_bulk" in path:
+                late.append((path, body))
+            return super().ask(method, path, body)
+
+    run(output.sink(), batches[:1])
+    older = SearchSink(output.settings, output.send, probe=CrashAt(SinkStep.FLUSHED, 1))
+    older.open()
+    older._server = Recording(output.settings.search, output.send)  # noqa: SLF001
+    with pytest.raises(CrashError):
+        older.write(QUERY, batches[1])
+    newer = output.sink()
+    newer.open()
+    for path, body in late:
+        accepted = f"{path.partition('.run-')[0]}/_bulk"
+        output.cluster.ask("POST", accepted if is_delayed_within_the_cluster else path, body)
+    assert found_at(output) == shown(after=0)
+    newer.write(QUERY, make_batch(1, documents(1)[:2], to_lsn=12))
+    newer.close()
+    expected = {row["id"]: row["value"] for _, _, row in map(read, documents(0) + documents(1)[:2])}
+    assert found_at(output) == {**expected, "b": 0}
+    index, without_lost = index_of(output.settings.outputs[0].name), visible([(0, 1 << 62)])
+    arrived = 10 if is_delayed_within_the_cluster else 0
+    assert len(output.rows(index, without_lost)) == 12 + arrived, "the filter has nothing to hide"
+    run(output.sink(), [])
+    assert len(output.rows(index)) == 12, "the next run removes it"
+
+
 def read(document: tuple[int, bytes, bytes]) -> tuple[int, bytes, dict[str, Any]]:
     return document[0], document[1], json.loads(document[2])
 
 
-OF_SERVERS = pytest.mark.parametrize("output", ["kafka", ONE_TOPIC, "postgres"], indirect=True)
+OF_SERVERS = pytest.mark.parametrize("output", ["kafka", ONE_TOPIC, "postgres", "opensearch"], indirect=True)
 
 
 @pytest.mark.full
 @OF_SERVERS
 def test_a_server_that_hangs_is_not_waited_for_without_end(
-    output: KafkaOutput | PostgresOutput, batches: list[DocumentBatch]
+    output: KafkaOutput | PostgresOutput | SearchOutput, batches: list[DocumentBatch]
 ) -> None:
     """Its machine continues acknowledging what it is sent, so TCP has nothing to complain about."""
     times = {"request_timeout": timedelta(seconds=2), "patience": timedelta(seconds=3)}
@@ -542,9 +724,17 @@ def test_a_server_that_hangs_is_not_waited_for_without_end(
     assert output.versions() == expected(0, 1, 2)
 
 
-@pytest.mark.parametrize("output", [pytest.param("kafka", marks=pytest.mark.slow), "postgres"], indirect=True)
+@pytest.mark.parametrize(
+    "output",
+    [
+        pytest.param("kafka", marks=pytest.mark.slow),
+        "postgres",
+        pytest.param("opensearch", marks=pytest.mark.full),
+    ],
+    indirect=True,
+)
 def test_a_run_that_is_to_stop_waits_no_longer_for_a_server_that_is_away(
-    output: KafkaOutput | PostgresOutput, batches: list[DocumentBatch]
+    output: KafkaOutput | PostgresOutput | SearchOutput, batches: list[DocumentBatch]
 ) -> None:
     """Before, it says what it waits for."""
     stop, steps = threading.Event(), list[str]()

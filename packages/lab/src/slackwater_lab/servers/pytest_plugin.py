@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost n
     DevStackFactory = Callable[..., LabStack]
 
 _FIXTURES = frozenset(
-    {"redis_server", "kafka_broker", "postgres_server", "object_store", "hdfs", "dev_stack"}
+    {"redis_server", "kafka_broker", "postgres_server", "object_store", "search_node", "hdfs", "dev_stack"}
 )
 _SERVERS = pytest.StashKey[list[Callable[[], "tuple[Server, ...]"]]]()
 
@@ -115,6 +115,9 @@ postgres_server = _shared("slackwater.dev:PostgresServer", "postgres")
 """Use schemas or a database of your own."""
 object_store = _shared("slackwater_lab.servers.storage:ObjectStore", "objects")
 """Use folders of your own."""
+
+search_node = _shared("slackwater_lab.servers.search:SearchNode", "search")
+"""Use pipelines and indexes of your own."""
 
 
 @pytest.fixture(scope="session")

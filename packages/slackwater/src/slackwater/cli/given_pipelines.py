@@ -21,6 +21,7 @@ from slackwater.settings.model import Settings
 if TYPE_CHECKING:  # a new pipeline needs no library of Kafka or a lake
     from slackwater.client import PipelineOutput
     from slackwater.outputs.lake.table import Lake
+    from slackwater.outputs.search.server import SearchServer
 
 ENTRY_POINTS = "slackwater.pipelines"
 """The group of entry points by which a distribution says which pipelines it has: name = module."""
@@ -126,7 +127,9 @@ def pipeline_name(folder: Path | None, name: str | None) -> str:
 
 
 KINDS = ("kafka", "postgres", "delta", "iceberg")
-"""The kinds of outputs, as pipeline.toml has them."""
+"""The kinds of outputs that can be read, as pipeline.toml has them."""
+INDEXES = "opensearch"
+"""The kind of outputs that are only searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +271,11 @@ def _open(settings: Settings, pipeline: NamedPipeline) -> "PipelineOutput":
         from slackwater.client.table_views import TableOutput
 
         return TableOutput(tables_url(settings, pipeline.name), pipeline.name)
+    if pipeline.kind not in KINDS:
+        raise InputError(
+            f"pipeline {pipeline.name!r} writes search indexes, which are not read here",
+            "search the aliases of its views; see docs/search-index.md",
+        )
     from slackwater.client.lake_views import LakeOutput
 
     return LakeOutput(open_lake(settings, pipeline.kind, pipeline.name), pipeline.name)
@@ -289,6 +297,18 @@ def open_lake(settings: Settings, kind: str, pipeline: str) -> "Lake":
     from slackwater.outputs.lake.iceberg import IcebergLake
 
     return IcebergLake(placed)
+
+
+def open_cluster(settings: Settings, pipeline: str) -> "SearchServer":
+    """Returns the search cluster with a pipeline's indexes.
+
+    Raises:
+        CommandConfigError: Nothing says where it is.
+    """
+    from slackwater.outputs.search.server import SearchServer
+
+    _located(settings.opensearch.url, "opensearch.url", pipeline)
+    return SearchServer(settings.opensearch)
 
 
 def tables_url(settings: Settings, pipeline: str) -> str:

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater.cdc.envelope import End, decode_transaction
-from slackwater.cli.given_pipelines import KINDS, NamedPipeline, open_lake, tables_url, views_in_output
+from slackwater.cli.given_pipelines import (
+    INDEXES,
+    KINDS,
+    NamedPipeline,
+    open_cluster,
+    open_lake,
+    tables_url,
+    views_in_output,
+)
 from slackwater.cli.topics import known_topics, read_to_end
 from slackwater.client.readers import Readers, Switched
 from slackwater.client.topic_views import TopicReaders
@@ -150,7 +158,7 @@ def named_pipeline(registration: PipelineRegistration) -> NamedPipeline:
         InputError: Its outputs cannot be read, or it has outputs of several kinds.
     """
     kinds = {view.kind for view in registration.views}
-    if len(kinds) != 1 or not kinds <= set(KINDS):
+    if len(kinds) != 1 or not kinds <= {*KINDS, INDEXES}:
         raise InputError(
             f"the outputs of pipeline {registration.pipeline!r} are of kind {', '.join(sorted(kinds))}",
             f"what can be read are outputs of one of {', '.join(KINDS)}",
@@ -222,6 +230,12 @@ def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
 
         found = schemas_of_readers(tables_url(settings, pipeline), pipeline)
         return {f"schema {schema}": read for schema, read in found.items()}
+    if kind == INDEXES:
+        from slackwater.client.search_views import answered, ledger_record, readers_alias
+
+        with answered(cluster := open_cluster(settings, pipeline)):
+            record = ledger_record(cluster, readers_alias(pipeline))
+        return {} if record is None else {"indexes": record["pipeline"]}
     with _readers(settings, kind, pipeline) as readers:
         switch = readers.newest_switch()
     return {} if switch is None else {"topics" if kind == "kafka" else "lake": switch.pipeline}
@@ -248,7 +262,7 @@ def readers_of(settings: Settings, topology: Topology, name: str) -> dict[str, s
     """
     kinds = {view.kind for node in topology.pipelines if node.base_name == name for view in node.views}
     found: dict[str, str] = {}
-    for kind in sorted(kinds & set(KINDS)):
+    for kind in sorted(kinds & {*KINDS, INDEXES}):
         found.update(read_by(settings, name, kind))
     return found
 
@@ -350,6 +364,14 @@ def switch_readers(
         return f"of schema {schema}", done
     if schema is not None:
         raise CommandConfigError(f"pipeline {name!r} has no tables in PostgreSQL", "omit --schema")
+    if named.kind == INDEXES:
+        from slackwater.client.search_views import switch_indexes
+
+        cluster = open_cluster(settings, name)
+        done = switch_indexes(
+            cluster, name, views, accept_earlier=accept_earlier, source=source, timeout=timeout
+        )
+        return f"of the indexes of {registration.base_name}", done
     with _readers(settings, named.kind, name) as readers:
         done = readers.switch(
             name, registration.revision, views, accept_earlier=accept_earlier, source=source, timeout=timeout

@@ -209,8 +209,9 @@ def servers(settings: Settings, purpose: str) -> Servers:
     """
     kafka, redis = kafka_settings(settings, purpose), settings.redis.server()
     registry = settings.registry if settings.registry.url else None
-    lakes = (each if each.place else None for each in (settings.delta, settings.iceberg))
-    return Servers(kafka, redis, registry, settings.postgres.output(), *lakes)
+    delta, iceberg = (each if each.place else None for each in (settings.delta, settings.iceberg))
+    search = settings.opensearch if settings.opensearch.url else None
+    return Servers(kafka, redis, registry, settings.postgres.output(), delta, iceberg, search)
 
 
 def sources_of(settings: Settings) -> tuple[str, ...]:

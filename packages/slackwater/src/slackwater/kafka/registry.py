@@ -25,7 +25,7 @@ import orjson
 from slackwater.cdc.avro import HEADER_BYTES, MAGIC, AvroToJson, ToJson
 from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError
 
-_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_JSON = "application/vnd.schemaregistry.v1+json"
 _REFUSALS: Final = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
 _UNUSABLE: Final = (
     http.HTTPStatus.BAD_REQUEST,
@@ -93,9 +93,9 @@ def _unusable_schema(address: str, problem: str) -> InputError:
 
 
 def over_http(
-    settings: RegistrySettings, method: str, address: str, path: str, body: bytes | None
+    settings: RegistrySettings, method: str, address: str, path: str, body: bytes | None, kind: str = _JSON
 ) -> tuple[int, bytes]:
-    """Sends a request to an address and a path; returns HTTP status and body.
+    """Sends a request to an address and a path, with a body of a content type; returns HTTP status and body.
 
     Raises:
         OSError: There is no answer, or none within the time-out, or one that is too long.
@@ -109,12 +109,12 @@ def over_http(
         connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=trust)
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
-    headers = {"Accept": _ACCEPT}
+    headers = {"Accept": f"{kind}, application/json"}
     if settings.user is not None:
         credentials = f"{settings.user}:{settings.password or ''}".encode()
         headers["Authorization"] = f"Basic {base64.b64encode(credentials).decode()}"
     if body is not None:
-        headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
+        headers["Content-Type"] = kind
     try:
         connection.request(method, parts.path + path, body, headers)
         response = connection.getresponse()

@@ -64,6 +64,7 @@ class SinkKind(StrEnum):
     POSTGRES = "postgres"
     DELTA = "delta"
     ICEBERG = "iceberg"
+    OPENSEARCH = "opensearch"
 
 
 class Format(StrEnum):
@@ -191,11 +192,13 @@ class OutputTable:
     """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
     history: bool = False
     """Whether to keep every version in a second table, in PostgreSQL."""
+    what: str = "table"
+    """The word for it in messages."""
 
     @property
     def title(self) -> str:
         """The view and its table, for messages."""
-        return f"view {self.view!r} in table {self.name}"
+        return f"view {self.view!r} in {self.what} {self.name}"
 
     def document(self, lsn: int, key: bytes) -> str:
         """Returns how messages name a document."""

@@ -223,7 +223,8 @@ def check_places(outputs: Sequence[ViewOutput], error: MakeError) -> None:
             is_shared = writer.name == output.name and writer.partition_by and output.partition_by
             if writer.view != output.view and not is_shared:
                 is_topic = output.kind is SinkKind.KAFKA
-                problem = f"both write {'topic' if is_topic else 'table'} {place!r}"
+                what = {SinkKind.KAFKA: "topic", SinkKind.OPENSEARCH: "index"}.get(output.kind, "table")
+                problem = f"both write {what} {place!r}"
                 hint = f"give each view its own{_SHARING if is_topic else ''}"
                 raise error("outputs", f"{writer.view} and {output.view} {problem}", hint)
     for output in outputs:

@@ -5,9 +5,10 @@
     pipeline.toml      name, source, owner, scope, emit, buckets, revision, [topics] by table, and for one
                        view [output] topic, partitions; for several [outputs.<view>], also publish;
                        in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta" or
-                       "iceberg", table; format = "debezium" makes a topic a table of a source, "avro" and
-                       "json-schema" name schemas in a registry; key_format, subject_strategy;
-                       partition_by, by which several views may share a topic; commit_format = "avro"
+                       "iceberg", table; in a search cluster kind = "opensearch", index;
+                       format = "debezium" makes a topic a table of a source, "avro" and "json-schema" name
+                       schemas in a registry; key_format, subject_strategy; partition_by, by which several
+                       views may share a topic; commit_format = "avro"
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
@@ -43,6 +44,7 @@ from slackwater.sql.postgres import parse_catalog
 _DEFAULT_SCHEMA = {SinkKind.POSTGRES: "public", SinkKind.DELTA: "views", SinkKind.ICEBERG: "views"}
 _RESERVED_SCHEMA = "slackwater"
 _TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")
+_INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,149}")
 _SOURCE_SCHEMA = "public"
 _LONGEST_NAME = 63
 
@@ -84,6 +86,11 @@ class _TableOutput(_Output):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PostgresOutput(_TableOutput):
     history: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IndexOutput(_Output):
+    index: str | None = None
 
 
 _TABLE_OUTPUTS = {
@@ -186,6 +193,8 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
             hint = "a view that is not published has no output"
             raise table.error(min(others), "cannot be combined with publish = false", hint)
         return None
+    if general.kind is SinkKind.OPENSEARCH:
+        return _output_index(table, table.read(_IndexOutput), view, revision)
     if general.kind is not SinkKind.KAFKA:
         return _output_table(table, table.read(_TABLE_OUTPUTS[general.kind]), view, revision)
     output = table.read(_TopicOutput)
@@ -221,6 +230,14 @@ def _output_table(table: TomlTable, output: _TableOutput, view: str, revision: i
             "table", f"{name!r} is too long for the table of its versions, {name}{HISTORY_SUFFIX}"
         )
     return ViewOutput(view, name, kind=output.kind, history=history)
+
+
+def _output_index(table: TomlTable, output: _IndexOutput, view: str, revision: int) -> ViewOutput:
+    name = output.index or revision_name(view, revision).replace(".", "_").lower()
+    if not _INDEX_NAME.fullmatch(name) or name.startswith(f"{_RESERVED_SCHEMA}."):
+        problem = "expected lower-case letters, digits, '_', '-' and '.', at most 150, not beginning with"
+        raise table.error("index", f"{name!r}: {problem} '_', '-' or '{_RESERVED_SCHEMA}.'")
+    return ViewOutput(view, name, kind=output.kind)
 
 
 def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:

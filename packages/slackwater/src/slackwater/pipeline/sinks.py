@@ -33,6 +33,10 @@ _PLACES: Final = {
         "Iceberg tables, but no catalogue is configured for them",
         "set iceberg.catalog (SLACKWATER_ICEBERG_CATALOG); `slackwater config` shows it",
     ),
+    SinkKind.OPENSEARCH: (
+        "search indexes, but no cluster is configured for them",
+        "set opensearch.url (SLACKWATER_OPENSEARCH_URL); `slackwater config` shows it",
+    ),
 }
 """The problem and the hint if nothing says where outputs of a kind are."""
 
@@ -61,6 +65,23 @@ def make_sink(definition: PipelineDefinition, settings: RunSettings, **options: 
             accept_changed_output=settings.accept_changed_output,
         )
         return PostgresSink(postgres, **options)
+    if kind is SinkKind.OPENSEARCH:
+        from slackwater.outputs.search import mapping
+        from slackwater.outputs.search.sink import SearchSink, SearchSinkSettings
+
+        cluster = _placed(servers.search, definition, kind)
+        search = SearchSinkSettings(
+            pipeline=definition.name,
+            outputs=tuple(
+                replace(each, what="index") for each in _tables_of(definition, mapping.check_names)
+            ),
+            emit=definition.emit,
+            scope=definition.scope,
+            search=cluster,
+            request_timeout=cluster.timeout,
+            accept_changed_output=settings.accept_changed_output,
+        )
+        return SearchSink(search, **options)
     from slackwater.outputs.lake import columns
     from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 

@@ -94,6 +94,7 @@ from slackwater.protocol.servers import LakeSettings as LakeSettings
 from slackwater.protocol.servers import PostgresSettings as PostgresSettings
 from slackwater.protocol.servers import RedisSettings as RedisSettings
 from slackwater.protocol.servers import RegistrySettings as RegistrySettings
+from slackwater.protocol.servers import SearchSettings as SearchSettings
 from slackwater.protocol.servers import Servers as Servers
 from slackwater.protocol.servers import address_secrets as address_secrets
 from slackwater.protocol.servers import hide as hide

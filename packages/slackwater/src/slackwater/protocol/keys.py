@@ -151,6 +151,11 @@ def lake_readers(pipeline: str) -> str:
     return f"{lake_ledger(pipeline)}__readers"
 
 
+def search_ledger(pipeline: str) -> str:
+    """The alias, in a search cluster, of the record of a pipeline's newest visible batch."""
+    return f"slackwater.{pipeline}"
+
+
 def table_name(written: str) -> str:
     """Returns the full name of a table, ``schema.table``, as Debezium's records have it.
 

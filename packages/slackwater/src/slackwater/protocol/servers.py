@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from msgspec import Meta
@@ -82,27 +82,29 @@ class RegistrySettings:
         ConfigError: The address holds credentials or cannot be one.
     """
 
+    what: ClassVar[str] = "the schema registry"
+    """The server, for messages."""
     url: str | None = None
     """http://host:port[/path] of the schema registry, if records are in Avro or outputs have schemas. Several
     addresses, comma-separated, are tried in turn. Apicurio: with the path of its Confluent interface,
     /apis/ccompat/v7."""
     user: str | None = None
-    """User name for the schema registry."""
+    """User name there."""
     password: str | None = field(default=None, repr=False)
-    """Password for the schema registry."""
+    """Password there."""
     ca: Path | None = None
     """File with the certificates to trust there; default: those that the system trusts."""
     timeout: timedelta = timedelta(seconds=5)
-    """Maximum time for a request to one address of the schema registry, in seconds."""
+    """Maximum time for a request to one address, in seconds."""
 
     def __post_init__(self) -> None:
         for address in self.addresses:
             parts = urlsplit(address)
             if parts.username or parts.password:
                 problem = "contains credentials, which would be logged; pass them separately"
-                raise ConfigError(f"{_REGISTRY_ADDRESS} {problem}", _REGISTRY_EXAMPLE)
+                raise ConfigError(f"{self.what}'s address {problem}", _HTTP_EXAMPLE)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ConfigError(f"{_REGISTRY_ADDRESS} is {address!r}", _REGISTRY_EXAMPLE)
+                raise ConfigError(f"{self.what}'s address is {address!r}", _HTTP_EXAMPLE)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -110,6 +112,20 @@ class RegistrySettings:
         if self.url is None:
             return ()
         return tuple(part.strip().rstrip("/") for part in self.url.split(","))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings(RegistrySettings):
+    """The address of a cluster of OpenSearch or Elasticsearch, with the credentials; raises the same."""
+
+    what: ClassVar[str] = "the search cluster"
+    url: str | None = None
+    """http://host:port[/path] of the cluster for outputs of kind opensearch. Several addresses,
+    comma-separated, are tried in turn."""
+    timeout: timedelta = timedelta(seconds=30)
+    """Maximum time for a request to one address, in seconds."""
+    keep: timedelta = timedelta(minutes=5)
+    """Minimum time for which replaced versions of documents stay in the indexes, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +143,15 @@ class Servers:
     """None: no output is a Delta table."""
     iceberg: LakeSettings | None = None
     """None: no output is an Iceberg table."""
+    search: SearchSettings | None = None
+    """None: no output is a search index."""
 
     @property
     def secrets(self) -> frozenset[str]:
         """Everything that :func:`~slackwater.protocol.hide` has to remove from texts."""
-        passwords = [each.password for each in (self.redis, self.registry, self.postgres) if each]
+        passwords = [
+            each.password for each in (self.redis, self.registry, self.postgres, self.search) if each
+        ]
         options = [self.kafka.options, *(each.options for each in (self.delta, self.iceberg) if each)]
         return frozenset(filter(None, passwords)).union(*map(secret_options, options))
 
@@ -139,8 +159,7 @@ class Servers:
 NO_SERVERS = Servers(KafkaSettings(""))
 """Used instead of servers if Spark is started only to read files."""
 
-_REGISTRY_ADDRESS = "the schema registry's address"
-_REGISTRY_EXAMPLE = "expected e.g. http://registry:8081"
+_HTTP_EXAMPLE = "expected e.g. http://host:8081"
 
 HIDDEN: Final = "********"
 _SHORTEST: Final = 4

@@ -22,6 +22,7 @@ from slackwater.protocol import (
     PostgresSettings,
     RedisSettings,
     RegistrySettings,
+    SearchSettings,
 )
 from slackwater.protocol.keys import listed_names, table_name
 from slackwater.settings.declared import Checks, Reads, named
@@ -538,6 +539,7 @@ class Settings:
     postgres: PostgresSection = PostgresSection()
     delta: DeltaSection = DeltaSection()
     iceberg: IcebergSection = IcebergSection()
+    opensearch: SearchSettings = field(default_factory=SearchSettings)
     sidecar: SidecarSection = SidecarSection()
     http: HttpSection = HttpSection()
     control: ControlSection = ControlSection()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.cli.given_pipelines import tables_url
+from slackwater.cli.given_pipelines import INDEXES, open_cluster, tables_url
 from slackwater.cli.main import settings_group
 from slackwater.cli.pipelines import OF_ONE_SOURCE, open_pipeline_log, read_topology, remarks_on
 from slackwater.cli.revisions import readers_of
@@ -43,6 +43,7 @@ from slackwater.protocol.keys import (
     cut_log_topic,
     notification_topic,
     progress_topic,
+    search_ledger,
     transaction_topic,
 )
 from slackwater.settings.errors import unknown
@@ -61,6 +62,7 @@ class Remains:
     topics: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     """In PostgreSQL, ``schema.name``."""
+    indexes: tuple[str, ...] = ()
     checkpoint: "Checkpoint | None" = None
     """None: it is not there, or cannot be reached from here."""
     by_hand: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class Remains:
         """Yields a line for each of them, for people."""
         yield from (f"topic       {name}" for name in self.topics)
         yield from (f"table       {name}" for name in self.tables)
+        yield from (f"index       {name}" for name in self.indexes)
         if self.checkpoint is not None:
             yield f"checkpoint  {self.checkpoint.store.address}"
         yield from (f"by hand     {text}" for text in self.by_hand)
@@ -215,7 +218,8 @@ def find_remains(settings: Settings, runs: Sequence[KnownRun]) -> Remains:
         known = known_topics(kafka_settings(settings, "where the output is"))
         topics = [name for name in _topics_of(registration) if name in known]
     tables = _existing_tables(settings, registration) if "postgres" in kinds else ()
-    return Remains(tuple(topics), tuple(tables), checkpoint, tuple(by_hand))
+    indexes = _of_indexes(settings, registration, "GET") if INDEXES in kinds else ()
+    return Remains(tuple(topics), tuple(tables), tuple(indexes), checkpoint, tuple(by_hand))
 
 
 @contextmanager
@@ -252,7 +256,7 @@ def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iter
 
 
 def remove(settings: Settings, registration: PipelineRegistration, remains: Remains) -> None:
-    """Removes topics, tables, and at last the checkpoint; what is gone already is passed over.
+    """Removes topics, tables, indexes, and at last the checkpoint; what is gone already is passed over.
 
     In any order of these a run that finds only part of them gone is refused.
 
@@ -265,6 +269,8 @@ def remove(settings: Settings, registration: PipelineRegistration, remains: Rema
         _delete_topics(kafka_settings(settings, "where the output is"), remains.topics)
     if remains.tables:
         _drop_tables(settings, registration, remains.tables)
+    if remains.indexes:
+        _of_indexes(settings, registration, "DELETE")
     if remains.checkpoint is not None:
         remains.checkpoint.remove()
 
@@ -321,6 +327,17 @@ def _existing_tables(settings: Settings, registration: PipelineRegistration) -> 
                 schema, _, table = name.rpartition(".")
                 if database.execute(query, (schema, table)).fetchone():
                     yield name
+
+
+def _of_indexes(settings: Settings, registration: PipelineRegistration, method: str) -> list[str]:
+    """Returns the existing indexes of a pipeline, with that of its ledger; or deletes them, all at once."""
+    from slackwater.client.search_views import answered
+    from slackwater.outputs.search.ledger import index_of
+
+    aliases = [*(view.output for view in registration.views), search_ledger(registration.pipeline)]
+    with answered(cluster := open_cluster(settings, registration.pipeline)):
+        names = ",".join(map(index_of, aliases))
+        return sorted(cluster.ask(method, f"/{names}?ignore_unavailable=true"))
 
 
 def _drop_tables(settings: Settings, registration: PipelineRegistration, tables: Sequence[str]) -> None:
