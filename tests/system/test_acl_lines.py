@@ -23,6 +23,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater.api import open_views
 from slackwater.cli import main
 from slackwater.client import (
     ByUnit,
@@ -362,6 +363,8 @@ def reader_with_a_lease(world: World) -> Trial:
                 )
             pipeline.publish(2)
             read_views([output], at=lease)
+            with open_views([output], at=lease) as database:
+                assert database.sql("SELECT value FROM one").fetchall() == [(1,)]
 
     topics = [pipeline.topic]
     rights = reader_rights(

@@ -197,6 +197,45 @@ def test_a_pipeline_says_at_which_commits_it_can_be_read(pipeline: Pipeline, out
     assert states.published_at.utcoffset() == timedelta(0)
 
 
+@pytest.mark.parametrize("kind", ["history", "delta"])
+def test_a_view_that_was_empty_at_a_commit_is_read_there_again(
+    kind: str, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(kind, postgres_server, tmp_path)
+    pipeline.publish({1: 1}, {})
+    pipeline.publish({1: 2}, {})
+    with closing(pipeline.sink), closing(pipeline.open_output()) as output:
+        for _ in range(2):
+            for lsn in (10, 20):
+                assert rows(read_views([output], at=at(lsn)))["two"] == {}
+                states = output.states([pipeline.views["two"]])
+                assert states is not None
+                assert states.at_or_below(at(lsn)) == at(lsn)
+                assert states.at_or_below(at(9)) is None
+            pipeline.publish({1: 3}, {5: 5})
+        with pytest.raises(StateNotKeptError):
+            read_views([output], at=at(9))
+
+
+def test_a_history_that_an_earlier_version_has_begun_is_read_from_its_first_row_on(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    """So are tables that were accepted: since when they have everything is not known."""
+    pipeline = Pipeline("history", postgres_server, tmp_path)
+    pipeline.publish({1: 1}, {})
+    pipeline.sink.close()
+    settings = cast("PostgresSink", pipeline.sink)._settings  # noqa: SLF001
+    pipeline.sink = PostgresSink(replace(settings, accept_changed_output=True))
+    pipeline.sink.open()
+    pipeline.publish({1: 2}, {5: 5})
+    pipeline.publish({1: 3}, {5: 6})
+    with closing(pipeline.sink), closing(pipeline.open_output()) as output:
+        assert rows(read_views([output], ["two"], at=at(20)))["two"] == {5: 5}
+        assert rows(read_views([output], ["one"], at=at(10)))["one"] == {1: 1}
+        with pytest.raises(StateNotKeptError, match="begin after commit"):
+            read_views([output], ["two"], at=at(10))
+
+
 def test_a_lake_is_read_where_a_table_without_a_history_stands(
     pipeline: Pipeline, output: PipelineOutput, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -184,7 +184,8 @@ def test_earlier_runs_are_fenced_before_the_progress_is_read_and_topics_are_comp
 def test_a_run_begins_by_writing_the_progress_in_its_own_name(sink: KafkaSink, broker: Broker) -> None:
     broker.progress = record(3, 40)
     assert shown(sink.open()) == (3, 40)
-    assert broker.progress == replace(record(3, 40), run=broker.progress.run, topics=Guard(broker).states)
+    run, topics = broker.progress.run, Guard(broker).states
+    assert broker.progress == replace(record(3, 40), run=run, topics=topics, root="inv")
     before = broker.progress.run
     sink_of(broker).open()
     assert broker.progress.run not in ("", before)

@@ -119,7 +119,7 @@ PROGRESS_RAISED = replace(
         "totals": TopicState("", (0,), (0,)),
     },
 )
-PROGRESS_OF_CHAIN = replace(PROGRESS, source="order_totals", root="inv")
+PROGRESS_OF_CHAIN = replace(PROGRESS, source="order_totals", root="inv", first_lsn=7)
 PROGRESS_SHARED = replace(
     PROGRESS_WITH_TOPICS,
     topics={"shop": TopicState("tpIc", (0, 3), (8, 3), views=("customers", "orders"))},

@@ -161,11 +161,14 @@ class TableOutput:
         return self._versions(view, history, at, seen.position)
 
     def _history_begins(self, history: str | None) -> int | None:
+        """Returns the commit from which on a table of versions has every state; None: it is not known."""
         if history is None:
             return None
+        found = self._row()
+        since = 0 if found is None else found.progress.first_lsn
         query = sql.SQL("SELECT min(valid_from_lsn) FROM {}").format(table_identifier(history))
         row = self._database.execute(query).fetchone()
-        return None if row is None else row[0]
+        return min((lsn for lsn in (since, row and row[0]) if lsn), default=None)
 
     def _versions(
         self, view: str, history: str | None, at: CommitPosition, newest: CommitPosition

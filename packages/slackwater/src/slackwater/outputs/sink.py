@@ -274,7 +274,8 @@ class Sink(ABC):
             was_covered = self._is_covered(batch, visible)
             if not was_covered:
                 progress = self._rooted(progress_after(pipeline, query_id, batch, self._run))
-                written = self._put(batch, progress)
+                since = batch.header.to_lsn if visible is None else visible.first_lsn
+                written = self._put(batch, replace(progress, first_lsn=since))
                 self._probe(SinkStep.PROGRESS, batch.batch_id)
         except BaseException:
             self._discard()

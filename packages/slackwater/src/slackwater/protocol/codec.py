@@ -252,6 +252,7 @@ class _ProgressFields(_Fields, omit_defaults=True):
     views: dict[str, tuple[str, ...]] = {}
     state: str = ""
     root: str = ""
+    first_lsn: Count = 0
 
 
 class _MarkerFields(_Fields):

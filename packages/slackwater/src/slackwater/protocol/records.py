@@ -382,6 +382,8 @@ class ProgressRecord:
     root: str = ""
     """The source at the beginning of the chain that the pipeline is in, whose commits its outputs show; empty
     in records of older versions."""
+    first_lsn: int = 0
+    """The commit at which its first batch ended; 0: not known, as in records of older versions."""
 
 
 def nothing_visible(pipeline: str) -> ProgressRecord:

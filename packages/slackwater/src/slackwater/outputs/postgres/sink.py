@@ -157,7 +157,9 @@ class PostgresSink(Sink):
                 ledger.begin_alone(database)
                 progress = visible_progress(newest)
                 self._oids = prepare_tables(database, self._settings, has_progress=progress is not None)
-                ledger.claim(database, replace(self._rooted(newest), run=self._run))
+                # Of accepted tables it is not known since when their histories have everything.
+                since = 0 if self._settings.accept_changed_output else newest.first_lsn
+                ledger.claim(database, replace(self._rooted(newest), run=self._run, first_lsn=since))
         return progress
 
     def _take_over_again(self) -> Database:
