@@ -24,6 +24,7 @@ from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.kafka.reader import TopicReader
 from slackwater.protocol import (
     SNAPSHOT_XID,
+    ConfigError,
     InputError,
     KafkaSettings,
     RedisSettings,
@@ -144,9 +145,7 @@ def test_each_commit_record_has_exactly_the_rows_of_its_transactions(
         return fastavro.schemaless_reader(BytesIO(value), schema, None)
 
     with RegistryServer() as registry:
-        plain = settings_of(source)
-        servers = replace(plain.servers, registry=RegistrySettings(url=registry.url))
-        settings = replace(plain, servers=servers, commit_format="avro")
+        settings = with_commits(source, registry)
         with running(settings), running(replace(settings, sidecar_id="other")) as other:
             source.commit(200, 220)
             wait_until(source.is_published)
@@ -170,6 +169,33 @@ def test_each_commit_record_has_exactly_the_rows_of_its_transactions(
         assert record["record_count"] == len(held)
         previous, counted = lsn, counted + len(held)
     assert counted == 3 * 229
+
+
+def with_commits(source: SyntheticSource, registry: RegistryServer) -> SidecarSettings:
+    plain = settings_of(source)
+    servers = replace(plain.servers, registry=RegistrySettings(url=registry.url))
+    return replace(plain, servers=servers, commit_format="avro")
+
+
+def test_a_registry_that_is_away_holds_up_no_cut_and_one_that_refuses_ends_the_source(
+    source: SyntheticSource, wait_until: Wait
+) -> None:
+    source.create_all()
+    with RegistryServer() as registry:
+        registry.failure = 503
+        with running(with_commits(source, registry)) as sidecar:
+            source.commit(1, 10)
+            wait_until(source.is_published)
+            wait_until(lambda: sidecar.status and "HTTP 503" in sidecar.status.detail)
+            assert sidecar.is_in(FrontierState.RUNNING)
+            registry.failure = None
+            wait_until(lambda: sidecar.status and not sidecar.status.detail)
+        registry.failure = 403
+        refused = Running(with_commits(source, registry))
+        refused.thread.start()
+        refused.thread.join(900)
+    assert isinstance(refused.error, ConfigError)
+    assert "HTTP 403" in str(refused.error)
 
 
 def test_topics_that_appear_later_are_found(source: SyntheticSource, wait_until: Wait) -> None:
