@@ -629,6 +629,25 @@ def test_no_search_finds_a_part_of_a_batch_whatever_is_refreshed(
     assert seen == [before, before, before, before, before, after]
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("output", ["opensearch"], indirect=True)
+def test_a_restart_of_the_node_shows_nothing_of_a_batch(
+    output: SearchOutput, batches: list[DocumentBatch]
+) -> None:
+    """Everything that was acknowledged is searchable after it, whether it was refreshed or not."""
+
+    def restart() -> None:
+        output.server.kill()
+        output.server.start()
+        index = index_of(output.settings.outputs[0].name)
+        assert len(output.rows(index)) == 20, "the versions are there"
+        assert found_at(output) == shown(after=0)
+
+    run(output.sink(), batches[:1])
+    run(output.sink(probe=LookAt(SinkStep.PRODUCED, restart)), batches[1:2])
+    assert found_at(output) == shown(after=1)
+
+
 @OF_INDEXES
 def test_without_the_alias_a_batch_is_found_in_parts(
     output: SearchOutput, batches: list[DocumentBatch]
