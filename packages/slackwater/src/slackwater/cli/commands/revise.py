@@ -144,6 +144,7 @@ def switch(
     Readers of topics use the name of the pipeline (PipelineViews of the Python client). The switch is one
       record. Each reader finishes reading up to that commit, and continues after it in the other topics.
     Readers of a lake look up the tables to read in a table with a single row. The switch replaces this row.
+    Readers of search indexes use the aliases NAME.<view>. The switch moves them in one request.
 
     The switch waits until the new revision has caught up with the one that is read, so that readers do not go
     back in time, and is refused if it does not catch up in time. The first switch determines which revision
@@ -165,10 +166,11 @@ def switch(
       0  switched      1  failed, and that pipeline was not switched
       2  wrong usage or settings      3  the revision is behind, and was not switched to
 
-    The locations of tables are postgres.output_url for PostgreSQL, and delta.location and iceberg.catalog for
-    lakes. The PostgreSQL user owns the views, and also needs CREATE on the database, SELECT on the tables and
-    on slackwater.ledger_tables, and SELECT and UPDATE on slackwater.ledger. The Kafka user needs Create,
-    Write and Read on the topic NAME.slackwater.readers, and Write on the transactional id of that name.
+    The locations are postgres.output_url for PostgreSQL, delta.location and iceberg.catalog for lakes, and
+    opensearch.url for indexes. The PostgreSQL user owns the views, and also needs CREATE on the database,
+    SELECT on the tables and on slackwater.ledger_tables, and SELECT and UPDATE on slackwater.ledger. The user
+    in Kafka needs Create, Write and Read on the topic NAME.slackwater.readers, and Write on the transactional
+    id of that name.
     """
     settings, limit, output = settings, timedelta(seconds=timeout), Output()
     registered = read_registered(settings)

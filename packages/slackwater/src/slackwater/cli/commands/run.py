@@ -74,7 +74,7 @@ SHOWN_SECONDS = 0.001
 )
 @click.option("--dry-run", is_flag=True, help="Check whether the pipeline can run, without writing anything.")
 def run(settings: Settings, pipeline: str, copy_state_of: str | None, dry_run: bool) -> int:
-    """Run the pipeline in DIR and publish its views to Kafka, PostgreSQL or a lake, exactly once.
+    """Run the pipeline in DIR and publish its views to Kafka, PostgreSQL, a lake or an index, exactly once.
 
     \b
     DIR contains
@@ -97,10 +97,10 @@ def run(settings: Settings, pipeline: str, copy_state_of: str | None, dry_run: b
       slackwater run pipelines/orders --copy-state-of old/orders    a revision, from another one's state
 
     Passwords and TLS are settings under kafka. and redis. (see `slackwater config`). The locations of outputs
-    are postgres.output_url for kind postgres, delta.location for kind delta, and iceberg.catalog for kind
-    iceberg. For details see docs/views.md (the SQL of a view), docs/outputs.md (the content of outputs),
-    docs/observability.md (the metrics of a run), docs/revisions.md (how a revision starts) and
-    docs/runbooks.md#ended (what to do when a run ends).
+    are postgres.output_url for kind postgres, delta.location for kind delta, iceberg.catalog for iceberg and
+    opensearch.url for kind opensearch. For details see docs/views.md (the SQL of a view), docs/outputs.md
+    (the content of outputs), docs/observability.md (the metrics of a run), docs/revisions.md (how a revision
+    starts) and docs/runbooks.md#ended (what to do when a run ends).
     """
     from slackwater.pipeline import RunMonitor, batch_spans, run_folder
     from slackwater.pipeline.toml_table import read_labels
