@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.dev import KafkaBroker
+from slackwater_lab.__main__ import main
 from slackwater_lab.conformance.case import cases_about, load_cases
 from slackwater_lab.conformance.command import java_reader
 from slackwater_lab.conformance.record import record_all
@@ -104,6 +105,23 @@ def test_a_reader_without_a_rule_fails(fault: Fault, kafka_broker: KafkaBroker, 
     names = [name for name, case in load_cases().items() if fault.requirement in case.head.requirements]
     found = problems([sys.executable, str(program)], kafka_broker, names, hold_seconds=LONG, seconds=20)
     assert found
+
+
+def test_the_command_names_what_fails(kafka_broker: KafkaBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    reader = (sys.executable, "-c", "print('{}')")
+    given = ("conformance", "--bootstrap", kafka_broker.bootstrap, "--only", "skipped")
+    assert main([*given, sys.executable, str(COMMITS)]) == 0
+    assert "passed skipped (R11)" in capsys.readouterr().out
+    assert main([*given, *reader]) == 1
+    assert "failed skipped (R11)" in (printed := capsys.readouterr().out)
+    assert "1 cases, 1 failed" in printed
+
+
+def test_the_command_refuses_what_it_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance"]) == 2
+    assert "which reader?" in capsys.readouterr().err
+    assert main(["conformance", "--only", "skiped", "reader"]) == 2
+    assert "no case skiped; there are aborted, compacted" in capsys.readouterr().err
 
 
 def test_every_requirement_has_a_case_and_a_planted_fault() -> None:
