@@ -204,7 +204,7 @@ def test_the_answer_of_wait_says_how_far_each_pipeline_is() -> None:
     "arguments",
     [
         ["read"],
-        ["read", "--pipeline", "p", "--lsn", "1", "--latest"],
+        ["read", "--pipeline", "p", "--lsn", "1", "--lease", "4f"],
         ["read", "--pipeline", "p", "--lsn", "1", "--level", "uncommitted"],
         ["read", "--pipeline", "p", "--level", "repeatable"],
         ["read", "--pipeline", "p", "--key", "id"],

@@ -277,6 +277,10 @@ def test_a_chain_begins_at_the_source_that_no_registered_pipeline_of_its_timelin
     assert reporter.find_root("totals") == "totals", "commits there have another order"
     log.register(root)
     assert reporter.find_root("totals") == "inv"
+    second = replace(root, pipeline="totals.v2", run="2", views=(replace(view, output_source="totals_v2"),))
+    log.register(second)
+    for source in ("totals", "totals_v2"):  # of both revisions of the chain
+        assert RunReporter(log, replace(sizes, source=source), clock).find_root(source) == "inv"
 
 
 def test_a_chain_that_cannot_be_read_begins_where_it_did_before(clock: StandingClock) -> None:

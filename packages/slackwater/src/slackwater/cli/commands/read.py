@@ -67,9 +67,6 @@ if TYPE_CHECKING:  # only queries need it
     help="Read the revision of each --pipeline NAME (without revision) that readers are switched to.",
 )
 @click.option(
-    "--latest", is_flag=True, help="Read as of the newest commit that all of them show; the default."
-)
-@click.option(
     "--level",
     type=click.Choice([level.value for level in ReadLevel]),
     default=ReadLevel.COMMITTED.value,
@@ -110,7 +107,6 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     views: str | None,
     lsn: str | None,
     switched: bool,
-    latest: bool,
     level: str,
     seconds: float,
     lease_id: str | None,
@@ -159,7 +155,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     The locations of outputs are postgres.output_url for PostgreSQL, and delta.location and iceberg.catalog
     for lakes (see `slackwater config`). docs/reading.md describes what the levels promise.
     """
-    _check_options(lsn, lease_id, latest=latest, level=ReadLevel(level))
+    _check_options(lsn, lease_id, ReadLevel(level))
     if sql is not None and (views or keys or level == ReadLevel.UNCOMMITTED):
         hint = "omit --views, --key and --level uncommitted: the query says what it reads, as of one commit"
         raise CommandConfigError("--sql was combined with another choice of documents", hint)
@@ -197,13 +193,12 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
         show_snapshot(Output(), found, lease)
 
 
-def _check_options(lsn: str | None, lease_id: str | None, *, latest: bool, level: ReadLevel) -> None:
-    given = [name for name, it in (("--lsn", lsn), ("--latest", latest), ("--lease", lease_id)) if it]
-    if len(given) > 1:
-        problem = f"only one of {' and '.join(given)} can be given"
+def _check_options(lsn: str | None, lease_id: str | None, level: ReadLevel) -> None:
+    if lsn is not None and lease_id is not None:
+        problem = "only one of --lsn and --lease can be given"
         raise CommandConfigError(problem, "each of them determines the commit")
     if level is ReadLevel.UNCOMMITTED and (lsn is not None or lease_id is not None):
-        problem = f"with {given[0]} all views are read as of that commit"
+        problem = "with --lsn or --lease all views are read as of that commit"
         raise CommandConfigError(problem, f"omit --level {level}")
     if level is ReadLevel.REPEATABLE and lsn is not None:
         problem = "--level repeatable takes a lease on the newest common commit, not on --lsn"
@@ -286,15 +281,15 @@ def _show_query(
         found = ViewSnapshot(seen.source if seen else "", at.position if isinstance(at, Lease) else at, {})
         try:
             rows = _documents_of(database, sql)
-            if as_json:
-                click.echo(f'{json.dumps(_head(found, lease))[:-1]}, "rows": [', nl=False)
-                for number, row in enumerate(rows):
-                    click.echo(f"{', ' if number else ''}{row}", nl=False)
-                click.echo("]}")
+            if not as_json:
+                show_snapshot(Output(), found, lease)
+                for row in rows:
+                    click.echo(row)
                 return
-            show_snapshot(Output(), found, lease)
-            for row in rows:
-                click.echo(row)
+            click.echo(f'{json.dumps(_head(found, lease))[:-1]}, "rows": [', nl=False)
+            for number, row in enumerate(rows):
+                click.echo(f"{', ' if number else ''}{row}", nl=False)
+            click.echo("]}")
         except (duckdb.Error, TypeError) as error:
             raise InputError(f"the query cannot be evaluated: {error}", hint) from error
 
