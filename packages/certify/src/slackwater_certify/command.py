@@ -37,7 +37,7 @@ certify.toml, with paths relative to it:
   format = "json"                         # or "debezium": change events with the document in "after";
                                           #   schemas are read from the configured schema registry
   lsn_header = "slackwater-commit-lsn"    # optional: record header with the commit LSN
-  only = {{ slackwater-view = "orders" }}   # optional, in a topic of several outputs: a header of this one
+  only.slackwater-view = "orders"         # optional, in a topic of several outputs: a header of this one
   ledger = "/lake/slackwater/shop_lake"   # optional, for a lake table: location of the pipeline's ledger,
   table = "shop_views.order_details"      #   and the table's name in it; for a table in PostgreSQL:
                                           #   ledger = "shop_tables", the name of the pipeline

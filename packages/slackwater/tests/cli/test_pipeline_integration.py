@@ -74,7 +74,7 @@ class World:
             REGISTRATION,
             pipeline=self.name,
             base_name=self.name,
-            views=(view,),
+            views=(view, replace(view, name="two")) if self.kind == "kafka" else (view,),
             checkpoint=str(self.checkpoint),
         )
         self.log.register(run)

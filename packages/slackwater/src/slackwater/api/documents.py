@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.api.change_frame import Changes
 from slackwater.engine.settings import Scope
-from slackwater.pipeline import BatchProgress, PipelineDefinition, RunSettings, ViewOutput, run_pipeline
+from slackwater.pipeline import BatchProgress, PipelineDefinition, RunSettings, run_pipeline
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.protocol import ConfigError
 
@@ -105,7 +105,7 @@ def write_view(  # noqa: PLR0913 - as many as a run of one view has
             problem = f"one topic is given for {len(definition.outputs)} views"
             raise ConfigError(problem, "omit topic=")
         (output,) = definition.outputs
-        definition = replace(definition, outputs=(ViewOutput(output.view, topic, output.partitions),))
+        definition = replace(definition, outputs=(replace(output, name=topic),))
     settings = replace(
         run_settings(documents, checkpoint),
         available_now=available_now,

@@ -393,6 +393,7 @@ def pipeline_definition(
             format=Format(each.format),
             key_format=KeyFormat(each.key_format),
             commit_format=CommitFormat(each.commit_format),
+            subject_strategy=SubjectStrategy(each.subject_strategy),
         )
         for each in outputs
     )

@@ -221,7 +221,7 @@ class _DryRun:
         finally:
             enough.cancel()
             sink.close()
-        names = ", ".join(output.name for output in self._definition.outputs)
+        names = ", ".join(dict.fromkeys(output.name for output in self._definition.outputs))
         yield Finding("outputs", Verdict.OK, f"{names} in {sink.place}")
 
     def _of_name(self) -> Iterator[Finding]:

@@ -270,6 +270,26 @@ def test_the_record_key_is_what_tells_rows_apart() -> None:
     assert [output.name for output in view.outputs] == ["status", "q"]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT TRANSACTIONALLY o.id, o.status FROM orders o",
+        "SELECT TRANSACTIONALLY o.id, o.status, count(*) AS n FROM orders o JOIN lines l ON l.order_id = o.id "
+        "GROUP BY o.id, o.status",
+    ],
+)
+def test_a_column_that_determines_partitions_is_part_of_the_record_key(sql: str) -> None:
+    """A key of the stage may then have documents of several record keys: none of them is taken for the other."""
+    plan = compile_pipeline([("v.sql", sql)], CATALOG, partition_by={"v": "status"})
+    last = plan.stages[-1]
+
+    assert plan.views[0].key == ("id", "status")
+    assert last.accumulate is None
+    assert last.rows is not None
+    assert last.rows.latest_statement is None
+    assert compile_pipeline([("v.sql", sql)], CATALOG, partition_by={"v": "id"}).views[0].key == ("id",)
+
+
 def test_columns_of_a_record_key_that_are_called_the_same_are_told_apart() -> None:
     sql = (
         'SELECT TRANSACTIONALLY o.id AS "l.id", l.weight FROM orders o JOIN lines l ON l.qty = o.customer_id'

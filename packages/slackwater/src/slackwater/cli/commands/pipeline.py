@@ -216,7 +216,7 @@ def find_remains(settings: Settings, runs: Sequence[KnownRun]) -> Remains:
     topics = list[str]()
     if "kafka" in kinds:
         known = known_topics(kafka_settings(settings, "where the output is"))
-        topics = [name for name in _topics_of(registration) if name in known]
+        topics = [name for name in dict.fromkeys(_topics_of(registration)) if name in known]
     tables = _existing_tables(settings, registration) if "postgres" in kinds else ()
     indexes = _of_indexes(settings, registration, "GET") if INDEXES in kinds else ()
     return Remains(tuple(topics), tuple(tables), tuple(indexes), checkpoint, tuple(by_hand))
