@@ -1,19 +1,21 @@
 """``slackwater run --dry-run`` over real servers: everything is found, at once, and nothing is written."""
 
+import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from slackwater.cli import main
-from slackwater.cuts import CutLog
+from slackwater.cuts import CutLog, LeaseLog, PipelineLog
 from slackwater.dev import KafkaBroker, RedisServer
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import KafkaSettings, Lease
 from slackwater_lab.fakes.registry import RegistryServer
-from slackwater_lab.fakes.topics import make_cut
+from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 from slackwater_lab.topics import make_topics
 
 pytestmark = pytest.mark.integration
@@ -130,3 +132,48 @@ def test_a_checkpoint_of_another_pipeline_is_found(world: World, findings: Findi
     (checkpoint / "slackwater.json").write_text('{"query_id": "q", "buckets": 4, "pipeline": "other"}')
     assert main.run(world.arguments) == 1
     assert findings()["checkpoint"].startswith("problem ")
+
+
+def test_a_plan_tells_what_a_run_will_do_and_the_run_does_nothing_else(
+    world: World, findings: Findings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, file = world.arguments[1:-1], world.folder.parent / "late.plan"
+    assert main.run(["plan", *words, "--out", str(file)]) == 1
+    assert "problem  source" in capsys.readouterr().out
+    world.make_topic()
+    world.publish_cut()
+    name, kafka = f"late-{world.source}", KafkaSettings(world.bootstrap)
+    view = replace(REGISTRATION.views[0], name="revenue", output="elsewhere", kind="kafka", output_source="")
+    earlier = replace(REGISTRATION, pipeline=f"{name}.v9", base_name=name, revision=9, views=(view,))
+    with closing(PipelineLog(kafka)) as pipelines, closing(LeaseLog(kafka)) as leases:
+        pipelines.ensure()
+        pipelines.register(earlier)
+        leases.ensure()
+        leases.write(
+            Lease(
+                id="l1",
+                source=world.source,
+                timeline=1,
+                commit_lsn=5,
+                pipelines=(f"{name}.v9",),
+                holder="audit",
+                taken_ms=1,
+                expires_ms=2**41,
+            )
+        )
+    assert main.run(["plan", *words, "--out", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"pipeline {name}: the run builds its views from the beginning of the source's topics"
+    assert f"output    added       kafka {name}.revenue of {name}" in lines
+    assert f"output    left alone  kafka elsewhere of {name}.v9; read by lease l1 of audit" in lines
+    assert "to read   0 records" in lines
+    assert any(line.startswith(f"command   slackwater run {world.folder} --checkpoint ") for line in lines)
+    assert main.run(["plan", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == []
+    planned = [*world.arguments, "--plan", str(file)]
+    assert main.run(planned) == 0
+    assert findings()["plan"] == f"ok {file} holds"
+    (path,) = (world.folder / "views").glob("*.sql")
+    path.write_text(path.read_text() + " HAVING count(*) > 1")
+    assert main.run(planned) == 1
+    assert "does not hold: view revenue has another" in findings()["plan"]

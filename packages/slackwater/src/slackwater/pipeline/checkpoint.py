@@ -122,7 +122,7 @@ class Checkpoint:
         """Returns what has changed since the first run; empty if nothing has, or if there was none."""
         noted = self._noted()
         if noted is not None:
-            return tuple(_changes(noted, fingerprint))
+            return tuple(fingerprint_changes(noted, fingerprint))
         if self.store.read(_SPARK_QUERY) is not None:
             return (("its origin", "a Spark query of another kind", "a pipeline"),)
         return ()
@@ -213,7 +213,7 @@ class Checkpoint:
         )
 
 
-def _changes(before: Fingerprint, now: Fingerprint) -> Iterator[Change]:
+def fingerprint_changes(before: Fingerprint, now: Fingerprint) -> Iterator[Change]:
     """Yields what has changed since a fingerprint, which may be of an earlier version."""
     if before.get("version") != STATE_VERSION:
         yield "the form of the state", str(before.get("version")), STATE_VERSION

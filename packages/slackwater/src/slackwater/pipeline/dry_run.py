@@ -23,6 +23,7 @@ from slackwater.cuts import CutLog, MarkerStoreUnavailableError, RedisMarkerStor
 from slackwater.engine.state.manifest import history
 from slackwater.kafka.retry import code_of, reason_of
 from slackwater.outputs.sink import Waiting
+from slackwater.pipeline.change_plan import check_plan
 from slackwater.pipeline.checkpoint import FOLDER_HINT, Checkpoint
 from slackwater.pipeline.copied_state import EarlierRevision
 from slackwater.pipeline.definition import PipelineDefinition, needed_columns, pipeline_fingerprint, rights_of
@@ -83,6 +84,8 @@ class _DryRun:
 
     def findings(self) -> Iterator[Finding]:
         kafka = self._servers.kafka
+        if self._settings.plan is not None:
+            yield from _each("plan", self._of_plan(self._settings.plan))
         yield from _each("checkpoint", self._of_checkpoint())
         if fault := fault_of_java():
             yield Finding("java", Verdict.PROBLEM, fault, JAVA_HINT)
@@ -110,6 +113,10 @@ class _DryRun:
         yield from _each("outputs", self._of_outputs())
         yield from _each("name", self._of_name())
         yield from _each("rights", self._of_rights())
+
+    def _of_plan(self, path: Path) -> Iterator[Finding]:
+        check_plan(self._definition, self._settings)
+        yield Finding("plan", Verdict.OK, f"{path} holds")
 
     def _of_checkpoint(self) -> Iterator[Finding]:
         identity = self._checkpoint.identity()

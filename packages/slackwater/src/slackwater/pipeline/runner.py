@@ -25,6 +25,7 @@ from slackwater.observe.repeating import Repeating
 from slackwater.outputs.contract import REQUEST_TIMEOUT, SinkProbe
 from slackwater.outputs.sink import Sink, Waiting
 from slackwater.pipeline.batch_job import BatchJobs, KnownState, TaskProgram
+from slackwater.pipeline.change_plan import check_plan
 from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
@@ -175,6 +176,7 @@ class PipelineRun:
 
     def check(self) -> None:
         """Refuses what can be refused before anything is written or fenced."""
+        check_plan(self._definition, self._settings)
         self._choose_buckets()
         self._checkpoint.check(self._fingerprint)
         identity = self._checkpoint.identity()

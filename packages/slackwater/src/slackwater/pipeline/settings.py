@@ -31,6 +31,8 @@ class RunSettings(RunOptions):
     copy_state_of: Path | None = None
     """The folder of another revision, as it runs. Unless the pipeline has already begun, it begins with a
     copy of that revision's state. None to begin at the beginning of the source's topics."""
+    plan: Path | None = None
+    """The file of a plan; a run that would do anything else is refused. None to do what the folder says."""
     timeline: int = 1
     """The timeline of the source that is read."""
     limits: StatementLimits = DEFAULT_LIMITS

@@ -1,26 +1,30 @@
-"""``slackwater run``, and ``slackwater archive-classes``, which lets runs start faster."""
+"""``slackwater run``, what it will do (``plan``), and ``archive-classes``, which lets it start faster."""
 
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from slackwater.cli.given_pipelines import pipeline_folder
 from slackwater.cli.main import settings_command
+from slackwater.cli.pipelines import read_topology
 from slackwater.command.connect_rest import ConnectRest
-from slackwater.command.invocation import required, servers, setting
+from slackwater.command.invocation import kafka_settings, required, servers, setting
 from slackwater.command.listening import HttpSettings, http_settings, serving
-from slackwater.command.output import Output, show_findings
+from slackwater.command.output import Output, json_option, show_findings
+from slackwater.control import PipelineNode
+from slackwater.cuts import LeaseLog
 from slackwater.observe.stopping import stop_on_signals
 from slackwater.observe.telemetry import make_registry, sending_telemetry
-from slackwater.protocol import InputError, format_position, user_cache
+from slackwater.protocol import InputError, Lease, format_position, user_cache
 from slackwater.protocol.log_fields import set_log_fields
 from slackwater.protocol.metrics import RUN_METRICS
 from slackwater.settings.model import RunOptions, Settings
@@ -29,10 +33,17 @@ if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text do
     from starlette.routing import Route
 
     from slackwater.pipeline import BatchProgress, RunMonitor, RunSettings
+    from slackwater.pipeline.change_plan import Known
 
 _ANSWER = timedelta(seconds=5)
 SHOWN_SECONDS = 0.001
 """A part of a batch that took less is not in its line."""
+_COPY_STATE_OF = click.option(
+    "--copy-state-of",
+    metavar="DIR",
+    help="Start from a copy of the state of another revision, given by its folder, instead of reading the "
+    "topics from the beginning.",
+)
 
 
 @settings_command()
@@ -66,14 +77,17 @@ SHOWN_SECONDS = 0.001
     is_flag=True,
 )
 @setting("run.http", "Serve /metrics, /healthz and /readyz.", "--http", metavar="HOST:PORT")
+@_COPY_STATE_OF
 @click.option(
-    "--copy-state-of",
-    metavar="DIR",
-    help="Start from a copy of the state of another revision, given by its folder, instead of reading the "
-    "topics from the beginning.",
+    "--plan",
+    "plan_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Do only what this file of `slackwater plan` says.",
 )
 @click.option("--dry-run", is_flag=True, help="Check whether the pipeline can run, without writing anything.")
-def run(settings: Settings, pipeline: str, copy_state_of: str | None, dry_run: bool) -> int:
+def run(
+    settings: Settings, pipeline: str, copy_state_of: str | None, plan_file: Path | None, dry_run: bool
+) -> int:
     """Run the pipeline in DIR and publish its views to Kafka, PostgreSQL, a lake or an index, exactly once.
 
     \b
@@ -105,10 +119,8 @@ def run(settings: Settings, pipeline: str, copy_state_of: str | None, dry_run: b
     from slackwater.pipeline import RunMonitor, batch_spans, run_folder
     from slackwater.pipeline.toml_table import read_labels
 
-    own, output = _run_settings(settings), Output()
-    folder = pipeline_folder(pipeline)
-    if copy_state_of is not None:
-        own = replace(own, copy_state_of=pipeline_folder(copy_state_of))
+    own, output = _run_settings(settings, copy_state_of), Output()
+    own, folder = replace(own, plan=plan_file), pipeline_folder(pipeline)
     if dry_run:
         return _examine(folder, own, output)
     labels = read_labels(folder)
@@ -164,7 +176,7 @@ def _parts(seconds: Mapping[str, float]) -> str:
     return f" ({', '.join(shown)})" if shown else ""
 
 
-def _run_settings(settings: Settings) -> "RunSettings":
+def _run_settings(settings: Settings, copy_state_of: str | None) -> "RunSettings":
     """Returns what a run of a pipeline needs."""
     from slackwater.pipeline import RunSettings, default_class_archives
     from slackwater.sql.limits import StatementLimits
@@ -185,6 +197,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
         class_archives=default_class_archives(os.environ) if run.class_archive else None,
         replication_factor=settings.kafka.replication_factor,
         keep=settings.kafka.keep,
+        copy_state_of=None if copy_state_of is None else pipeline_folder(copy_state_of),
     )
 
 
@@ -251,6 +264,100 @@ class _Counting(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._monitor.count_log_record(record)
+
+
+@settings_command()
+@click.argument("pipeline", metavar="DIR")
+@setting("kafka.bootstrap", "The brokers of source and output.")
+@setting("redis.url", "redis://host:port, where the sidecar publishes.")
+@setting("postgres.url", "The source database, to look at its catalogue; secret.")
+@setting("run.checkpoint", "Location of the state: a folder, or s3://…")
+@setting("connect.url", "Kafka Connect, where the connector runs.")
+@_COPY_STATE_OF
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the plan to this file, for `slackwater run --plan`.",
+)
+@json_option("one JSON object")
+def plan(
+    settings: Settings, pipeline: str, copy_state_of: str | None, out: Path | None, as_json: bool
+) -> int:
+    """Show what a run of the pipeline in DIR will do, before it does it.
+
+    Shows whether the run continues with its state, copies the rows of another revision, reads the topics from
+    the beginning or is refused; what becomes of each stage and output, with the readers that are known; how
+    much there is to read, and how long that takes at the rate of the newest batch; the command to run; and
+    the problems that the run would find (as with --dry-run). Only the file of --out is written.
+
+    A run with `--plan FILE` is refused, before it writes anything, if the folder, the checkpoint, the copied
+    state, an output or the beginning of a topic has changed since. The exit code is 1 if a run is refused.
+
+    \b
+    Examples:
+      slackwater plan pipelines/shop
+      slackwater plan pipelines/shop --copy-state-of old/shop --out shop.plan
+      slackwater run pipelines/shop --copy-state-of old/shop --plan shop.plan
+
+    For details see docs/changing-a-pipeline.md.
+    """
+    from slackwater.pipeline import load_pipeline
+    from slackwater.pipeline.change_plan import Begins, plan_change, plan_lines
+    from slackwater.pipeline.dry_run import examine_run
+    from slackwater.pipeline.settings import revision_name
+
+    own, output = _run_settings(settings, copy_state_of), Output()
+    definition = load_pipeline(pipeline_folder(pipeline))
+    known = _known(settings, definition.name.removesuffix(revision_name("", definition.revision)))
+    problems = [found for found in examine_run(definition, own) if found.verdict.is_problem]
+    found = replace(
+        plan_change(definition, own, known, pipeline),
+        problems=tuple(f"{each.subject}: {each.text}" for each in problems),
+    )
+    output.report(found, plan_lines(found), as_json=as_json)
+    if problems and not as_json:
+        show_findings(problems, output, "")
+    is_refused = found.begins is Begins.REFUSED
+    if out is not None and not is_refused:
+        out.write_bytes(msgspec.json.encode(found))
+    return 1 if is_refused or problems else 0
+
+
+def _known(settings: Settings, base_name: str) -> "Known":
+    """Returns what the revisions of a pipeline, and the readers of their outputs, have registered."""
+    from slackwater.client.topic_views import TopicReaders
+    from slackwater.pipeline.change_plan import Change, Known, PlannedOutput
+
+    kafka, topology = kafka_settings(settings, "where pipelines register"), read_topology(settings)
+    revisions = sorted(
+        (each for each in topology.pipelines if each.base_name == base_name), key=lambda each: each.revision
+    )
+    if not revisions:
+        return Known()
+    with closing(LeaseLog(kafka)) as log:
+        leases = [each for each in log.read() if isinstance(each, Lease)]
+    switch = TopicReaders(kafka, base_name).newest_switch()
+
+    def readers(of: PipelineNode, view: str) -> Iterator[str]:
+        yield from (
+            f"pipeline {e.read_by}" for e in topology.links if (e.pipeline, e.view) == (of.name, view)
+        )
+        yield from (f"lease {each.id} of {each.holder}" for each in leases if of.name in each.pipelines)
+        if switch is not None and switch.pipeline == of.name:
+            yield "the readers that were switched to it"
+
+    outputs = (
+        PlannedOutput(Change.LEFT, each.name, view.kind, view.output, tuple(readers(each, view.name)))
+        for each in revisions
+        for view in each.views
+    )
+    batch = revisions[-1].batch
+    seconds = sum(batch.parts_us.values()) / 1_000_000 if batch else 0
+    return Known(
+        stages={each.identity: each.why for each in revisions[-1].stages},
+        outputs=tuple(outputs),
+        events_per_second=batch.events / seconds if batch and batch.events and seconds else None,
+    )
 
 
 @settings_command("archive-classes")

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
@@ -108,28 +109,46 @@ def read_beginnings(
     They are the records below the offset that `up_to` returns for a topic and a partition, if that is given.
     Raises the same errors as :func:`first_values`.
     """
-
-    def spans(seconds: float) -> list[OffsetSpan]:
-        known = consumer.list_topics(timeout=seconds).topics
-        places = [TopicPartition(t, p) for t in topics if t in known for p in known[t].partitions]
-        bounds = [watermark_offsets(consumer, place, seconds) for place in places]
-        return [
-            OffsetSpan(
-                place.topic,
-                place.partition,
-                first,
-                min(end, first + _FIRST_OFFSETS if up_to is None else up_to(place.topic, place.partition)),
-                number,
-            )
-            for number, (place, (first, end)) in enumerate(zip(places, bounds, strict=True))
-        ]
-
+    beginnings = [
+        replace(
+            span,
+            to_offset=min(
+                span.to_offset,
+                span.from_offset + _FIRST_OFFSETS if up_to is None else up_to(span.topic, span.partition),
+            ),
+        )
+        for span in partition_spans(kafka, topics, timeout, pause)
+    ]
     with closing(Consumer({**_SETTINGS, **kafka.client_config}, logger=_librdkafka_log)) as consumer:
-        beginnings = _listed(kafka, timeout, pause, spans)
         yield from ((span, []) for span in beginnings)
         reader = SpanReader(consumer, timeout_seconds=timeout.total_seconds(), may_start_late=True)
         for span, messages in reader.read(beginnings):
             yield span, list(filter(None, map(Message.value, messages)))
+
+
+def partition_spans(
+    kafka: KafkaSettings,
+    topics: Collection[str],
+    timeout: timedelta,
+    pause: Callable[[float], None] = time.sleep,
+) -> list[OffsetSpan]:
+    """Returns from where to where each partition of those topics that exist has records.
+
+    Raises:
+        UnavailableError: The cluster does not answer within the time-out.
+    """
+
+    def spans(seconds: float) -> list[OffsetSpan]:
+        known = consumer.list_topics(timeout=seconds).topics
+        places = [TopicPartition(t, p) for t in sorted(topics) if t in known for p in known[t].partitions]
+        bounds = [watermark_offsets(consumer, place, seconds) for place in places]
+        return [
+            OffsetSpan(place.topic, place.partition, first, end, number)
+            for number, (place, (first, end)) in enumerate(zip(places, bounds, strict=True))
+        ]
+
+    with closing(Consumer({**_SETTINGS, **kafka.client_config}, logger=_librdkafka_log)) as consumer:
+        return _listed(kafka, timeout, pause, spans)
 
 
 def _listed(
