@@ -1,6 +1,6 @@
 # ruff: noqa: S608 - statements are put together from names of this module
-"""Revisions of running pipelines: a chain is revised as a whole, what a connector has lost is corrected, and
-a revision begins with the state of the one that runs.
+"""Revisions of running pipelines: a chain is revised as a whole, what a connector has lost is corrected, a
+revision begins with the state of the one that runs, and one is the revision of two pipelines.
 
 A real database, Debezium, sidecars and runs of ``slackwater run``, while rows change. Judged are what a
 consumer gets that is moved from one revision to the other, and what ``slackwater read`` shows.
@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from slackwater.client import PipelineViews, TransactionalConsumer
+from slackwater.client import OutputTopics, PipelineViews, TransactionalConsumer
 from slackwater.client.topic_views import TopicReaders
 from slackwater.dev import DevStack
 from slackwater.protocol import KafkaSettings, decode_commit_record
@@ -123,25 +123,33 @@ class Place:
         command = slackwater_command("--config", "/dev/null", "sidecar", "--source", source, *self.servers)
         self.product.start(f"sidecar-{source}", command)
 
-    def start_pipeline(self, pipeline: Path, copy_state_of: Path | None = None) -> str:
+    def start_pipeline(self, pipeline: Path, *copy_state_of: Path) -> str:
         name = pipeline.name
         local = self.product.folder / name
         local.mkdir()
         settings = write_run_settings(self.product.folder / f"{name}.toml", local)
         run = ("--config", str(settings), "run", str(pipeline), *self.servers, "--master", "local[1]")
         run += ("--connect-url", self.stack.connect.address)
-        place = self.product.folder / (copy_state_of or pipeline).name / "checkpoint"
+        beside = copy_state_of[0] if len(copy_state_of) == 1 else pipeline
+        place = self.product.folder / beside.name / "checkpoint"
         more = ["--checkpoint", str(place), "--allow-missing-tables"]
-        more += [] if copy_state_of is None else ["--copy-state-of", str(copy_state_of)]
+        more += [word for folder in copy_state_of for word in ("--copy-state-of", str(folder))]
         self.product.start(name, slackwater_command(*run, *more))
         return name
 
     def command(self, *words: str) -> str:
         """Runs a command; returns what it prints."""
-        done = subprocess.run(
+        done = self.begin(*words)
+        told = done.communicate(timeout=SECONDS)
+        assert done.returncode == 0, told
+        return told[0]
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Begins a command."""
+        return subprocess.Popen(
             slackwater_command(*words),
-            check=False,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
             env={
@@ -149,10 +157,7 @@ class Place:
                 "SLACKWATER_KAFKA_BOOTSTRAP": self.stack.kafka.bootstrap,
                 "SLACKWATER_CONNECT_DATABASE_PASSWORD": "unused",
             },
-            timeout=SECONDS,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def published(self, topic: str) -> Mapping[int, int]:
         """By commit LSN the number of documents of each commit that an output has."""
@@ -397,3 +402,143 @@ def test_a_revision_begins_with_the_state_of_the_one_that_runs(place: Place) -> 
     published = place.published("totals.v2")
     assert published[min(published)] == OWNERS, "all documents come with the first commit"
     assert min(published) > min(place.published("totals"))
+
+
+SUM_OF_OWNERS = f"({SUMS.replace('TRANSACTIONALLY ', '')} {FROM_ACCOUNTS})"
+SHARED = {
+    "counts": "SELECT TRANSACTIONALLY s.accounts, sum(s.total) AS total, count(*) AS owners "
+    f"FROM {SUM_OF_OWNERS} s GROUP BY s.accounts",
+    "halves": "SELECT TRANSACTIONALLY s.owner % 2 AS half, sum(s.total) AS total, "
+    f"sum(s.accounts) AS accounts FROM {SUM_OF_OWNERS} s GROUP BY s.owner % 2",
+}
+"""Two views that add up the same rows, in pipelines of their own."""
+
+
+class Follower:
+    """A consumer of a view of a pipeline that keeps what the view was after each commit."""
+
+    def __init__(self, place: Place, inputs: PipelineViews | OutputTopics, running: ExitStack) -> None:
+        group = f"of {inputs}"[:100]
+        self._consumer = running.enter_context(TransactionalConsumer(place.kafka, inputs, group=group))
+        self.states: dict[int, Mapping[bytes, bytes]] = {}
+        self.commits: list[int] = []
+        self._state: dict[bytes, bytes] = {}
+
+    def read(self, is_enough: Callable[[], bool]) -> None:
+        while not is_enough():
+            transaction = self._consumer.poll(timedelta(seconds=5))
+            if transaction is None:
+                continue
+            for record in transaction:
+                self._state.pop(record.key() or b"", None)
+                if record.value() is not None:
+                    self._state[record.key() or b""] = record.value() or b""
+            self.commits.append(transaction.commit.lsn)
+            self.states[transaction.commit.lsn] = dict(self._state)
+            self._consumer.commit()  # it may be away from the group for minutes
+
+    def read_to(self, lsn: int) -> None:
+        self.read(lambda: bool(self.commits) and self.commits[-1] >= lsn)
+
+
+def more_than_opened(view: str, state: Mapping[bytes, bytes]) -> int:
+    """By how much all balances are above what accounts are opened with. Whole transfers do not change it."""
+    rows = [json.loads(each) for each in state.values()]
+    accounts = sum(int(r["accounts"]) * (r["owners"] if view == "counts" else 1) for r in rows)
+    return sum(int(row["total"]) for row in rows) - 100 * accounts
+
+
+def test_two_pipelines_become_one_and_two_again_while_everything_is_killed(place: Place) -> None:
+    """Their consumers get each commit once, and views as the database had them at each commit."""
+    place.start_sidecar("inv")
+    parts = {
+        view: write_pipeline(
+            place.folder / f"of_{view}",
+            f'name = "of_{view}"\nsource = "inv"\nemit = "transactions"\n[output]\npartitions = 2\n',
+            ACCOUNTS,
+            view,
+            statement,
+        )
+        for view, statement in SHARED.items()
+    }
+    programs = place.product.programs
+    names = [place.start_pipeline(each) for each in parts.values()]
+    for view in parts:
+        place.wait_until_published(view)
+    place.command("revise", "switch", *names, "--to", "1")
+    share = ("share", *map(str, parts.values()), "--into", "both")
+    with ExitStack() as running:
+        readers = {view: Follower(place, PipelineViews(f"of_{view}", view), running) for view in parts}
+        with Writing(place.dsn):
+            for reader in readers.values():
+                reader.read(lambda reader=reader: len(reader.commits) > 5)  # type: ignore[misc]
+            assert "nothing was written" in place.command(*share)
+            assert not (place.folder / "both").exists()
+            killed = place.begin(*share, "--yes")
+            draft = place.folder / ".both.draft"
+            assert place.product.wait_until(
+                lambda: draft.exists() or (place.folder / "both").exists(), SECONDS
+            )
+            killed.kill()
+            killed.communicate()
+            told = place.command(*share, "--yes")
+            sys.stdout.write(told)
+            assert "both has the views of" in place.command(*share)
+            joint = place.start_pipeline(place.folder / "both", *parts.values())
+            begun = place.product.folder / "both" / "checkpoint.v2" / "slackwater.json"
+            assert place.product.wait_until(begun.exists, SECONDS)
+            programs[joint].kill()
+            programs[joint].start(folder=place.product.folder)
+            for view in parts:
+                place.wait_until_published(f"{view}.v2", place.write_one() - 100)
+            assert min(place.published("counts.v2")) > min(place.published("counts")), "states were copied"
+            for name in (*names, joint):
+                programs[name].kill()
+                programs[name].start(folder=place.product.folder)
+            for view, key in (("counts", "accounts"), ("halves", "half")):
+                told = place.command(
+                    "revise", "compare", f"of_{view}", "--key", f"{view}={key}", "--timeout", "120"
+                )
+                assert f"only of_{view}" in told
+            switch = ("revise", "switch", *names, "--timeout", "120", "--to")
+            killed = place.begin(*switch, "2")
+            assert place.product.wait_until(
+                lambda: (
+                    getattr(TopicReaders(place.kafka, names[0]).newest_switch(), "pipeline", "") == "both.v2"
+                ),
+                SECONDS,
+            )
+            killed.kill()
+            killed.communicate()
+            place.command(*switch, "2")
+            for view, reader in readers.items():
+                reader.read_to(place.write_one() - 100)
+                programs[joint].kill()
+                programs[joint].start(folder=place.product.folder)
+                place.wait_until_published(f"{view}.v2", place.write_one() - 100)
+            place.command(*switch, "1")
+            for reader in readers.values():
+                reader.read_to(place.write_one() - 100)
+        last = place.write_one() - 100
+        for view, reader in readers.items():
+            for topic in (view, f"{view}.v2"):
+                place.wait_until_published(topic, last)
+            published = place.published(view)
+            reader.read_to(max(lsn for lsn, count in published.items() if count))
+            assert reader.commits == sorted(lsn for lsn, count in published.items() if count), "each once"
+            joint_reader = Follower(place, OutputTopics(f"{view}.v2"), running)
+            joint_reader.read_to(reader.commits[-1])
+            together = joint_reader.states.keys() & reader.states.keys()
+            assert len(together) > 20
+            found = {lsn: (reader.states[lsn], joint_reader.states[lsn]) for lsn in sorted(together)}
+            assert {lsn: both for lsn, both in found.items() if both[0] != both[1]} == {}
+            written = [more_than_opened(view, reader.states[lsn]) for lsn in reader.commits]
+            assert written == sorted(written), "a transfer is torn"
+            assert written[0] >= 0
+            assert written[-1] < 30, "what write_one has added"
+        with psycopg.connect(place.dsn) as database:
+            rows = database.execute(JUDGE.encode())
+            wanted = {number: (int(total), owners) for number, total, owners in rows}
+        newest = readers["counts"].states[readers["counts"].commits[-1]].values()
+        shown = [json.loads(each) for each in newest]
+        assert {each["accounts"]: (int(each["total"]), each["owners"]) for each in shown} == wanted

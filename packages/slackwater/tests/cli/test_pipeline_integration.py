@@ -12,7 +12,7 @@ import pytest
 
 from slackwater.cli import main
 from slackwater.cli.commands import pipeline as removal
-from slackwater.cli.revisions import switch_readers
+from slackwater.cli.revisions import Registered, switch_readers
 from slackwater.client import open_leases
 from slackwater.cuts import PipelineLog
 from slackwater.dev import KafkaBroker, PostgresServer
@@ -256,18 +256,9 @@ def test_an_output_that_readers_were_switched_to_stays(
         postgres=PostgresSection(output_url=world.servers.postgres.url if world.servers.postgres else None),
         opensearch=world.servers.search or SearchSettings(),
     )
-    (run,) = (
-        each.record
-        for each in world.log.read()
-        if each.record.pipeline == world.name and hasattr(each.record, "views")
-    )
+    registered = Registered(world.log.read(), 0)
     switch_readers(
-        settings,
-        run,  # type: ignore[arg-type]
-        schema,
-        accept_earlier=False,
-        source=None,
-        timeout=timedelta(seconds=60),
+        settings, registered, world.name, 1, schema, accept_earlier=False, timeout=timedelta(seconds=60)
     )
     for command in (("delete", "--outputs"), ("reset",)):
         assert world.run("pipeline", *command, world.name, "--yes") == 1

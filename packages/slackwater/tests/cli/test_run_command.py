@@ -112,9 +112,9 @@ def test_a_run_begins_with_the_state_of_a_folder_or_of_an_installed_pipeline(
 ) -> None:
     run = ["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]
     assert main.run([*run, "--copy-state-of", str(folder)]) == 0
-    assert runs.pop()[1].copy_state_of == folder
+    assert runs.pop()[1].copy_state_of == (folder,)
     assert main.run(run) == 0
-    assert runs.pop()[1].copy_state_of is None
+    assert runs.pop()[1].copy_state_of == ()
     assert main.run([*run, "--copy-state-of", "nowhere"]) == 1
     assert "nor an installed pipeline of that name" in capsys.readouterr().err
 

@@ -9,12 +9,20 @@ import pytest
 
 from slackwater.engine import copied_state
 from slackwater.engine.bucket import state_fingerprint
-from slackwater.engine.copied_state import CopiedState, copy_state, copy_tasks, pack_rows, plan_copy
+from slackwater.engine.copied_state import (
+    CopiedState,
+    CopyTask,
+    copy_state,
+    copy_tasks,
+    pack_rows,
+    plan_copies,
+    plan_copy,
+)
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import StageSettings
 from slackwater.engine.state import log
-from slackwater.engine.state.inspection import find_state
+from slackwater.engine.state.inspection import find_state, kept_manifests
 from slackwater.engine.state.manifest import KEPT_STATES, SEGMENTS, SegmentReader, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import ConfigError, StateError
@@ -350,6 +358,58 @@ def test_rows_may_come_from_several_stages() -> None:
     begin(engines[1], engines[0], copied(engines[0], plans[0], engines[1]), 900)
     assert len(plan_copy(engines[0].spec, engines[1].spec)) == 2
     assert contents(engines[1]) == contents(engines[2])
+
+
+def test_rows_of_several_pipelines_are_those_of_one_that_read_all() -> None:
+    """Each has read the same commits; both keep orders, and only one keeps lines."""
+    olds = compiled({"v": TOTALS}), compiled(OLD)
+    plan = compiled({"v": TOTALS, **NEW["outer"]})
+    engines = [LocalEngine(each, buckets=number) for number, each in enumerate((*olds, plan, plan), 2)]
+    first, second, new, whole = engines
+    source = Source(5)
+    for number in range(8):
+        batch = source.batch(100 * number + 100)
+        for engine in (first, second, whole):
+            engine.run(batch)
+    first.run([])
+    second.run([])
+    tables, tasks = plan_copies([first.spec, second.spec], new.spec), list[CopyTask]()
+    assert [len(each) for each in tables] == [1, 2]
+    for old, of_old, stages in zip((first, second), tables, olds, strict=True):
+        stage_numbers = {each.origin.stage for each in of_old}
+        fingerprint = state_fingerprint(stages, StageSettings(buckets=old.spec.buckets))
+        state = copy_state(old.store, new.store, stage_numbers, fingerprint=fingerprint)
+        assert state is not None
+        tasks += copy_tasks(of_old, state, 900, 500, first=len(tasks))
+    assert [task.number for task in tasks] == list(range(len(tasks)))
+    payloads: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+    for task in tasks:
+        for stage, bucket, sequence, payload in pack_rows(task, new.spec, SegmentReader(new.store)):
+            payloads.setdefault((stage, bucket), []).append((sequence, payload))
+    assert all(len({sequence for sequence, _ in each}) == len(each) for each in payloads.values())
+    new.process(payloads)
+    assert {place[0] for place in contents(new)} == {place[0] for place in contents(whole)}
+    assert sorted(row for each in contents(new).values() for row in each) == sorted(
+        row for each in contents(whole).values() for row in each
+    )
+
+
+def test_what_none_of_several_pipelines_keeps_is_named() -> None:
+    specs = [LocalEngine(compiled(views)).spec for views in ({"v": TOTALS}, {"v": BY_ORDER}, OLD)]
+    with pytest.raises(ConfigError) as refused:
+        plan_copies(specs[:2], specs[2])
+    assert str(refused.value) == (
+        "table s.lines: column price is not kept, column tags is not kept, rows whose order_id is NULL are "
+        "not kept; table s.orders: column customer is not kept, column note is not kept"
+    )
+
+
+def test_the_state_at_a_position_is_read_while_it_is_kept() -> None:
+    engine, source = LocalEngine(compiled(OLD), buckets=BUCKETS), Source(4)
+    for number in range(KEPT_STATES + 5):
+        engine.run(source.batch(100 * number + 100))
+    kept = [manifest.batch_id for _, manifest, is_true in kept_manifests(engine.store) if is_true]
+    assert kept == list(range(KEPT_STATES + 3, 3, -1))
 
 
 class TestWhileTheOtherGoesOn:

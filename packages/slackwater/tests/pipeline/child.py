@@ -110,8 +110,10 @@ def main(order: dict[str, Any]) -> int:
         iceberg=lake_settings(given.pop("iceberg", None)),
     )
     given |= {"servers": servers}
-    for name in {"spark_log", "copy_state_of"} & given.keys():
-        given[name] = Path(given[name])
+    if "spark_log" in given:
+        given["spark_log"] = Path(given["spark_log"])
+    if "copy_state_of" in given:
+        given["copy_state_of"] = (Path(given["copy_state_of"]),)
     settings = RunSettings(**{"class_archives": archives, "allow_missing_tables": True, **given})
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

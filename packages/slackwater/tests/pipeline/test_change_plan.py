@@ -182,7 +182,7 @@ def test_a_new_revision_is_built_from_the_topics_or_from_the_rows_of_another(
         (Change.ADDED, "totals.v2"),
         (Change.LEFT, "orders"),
     ]
-    world.settings = replace(world.settings, copy_state_of=tmp_path / "old")
+    world.settings = replace(world.settings, copy_state_of=(tmp_path / "old",))
     plan = world.plan(new)
     assert (plan.begins, plan.records) == (Begins.COPIED, 6)
     assert plan.command.endswith(f"--copy-state-of {tmp_path / 'old'}")
@@ -212,7 +212,7 @@ def truncated_topic(world: World, folder: Path) -> PipelineDefinition:
 
 
 def copied_after_all(world: World, folder: Path) -> PipelineDefinition:
-    world.settings = replace(world.settings, copy_state_of=folder / "old")
+    world.settings = replace(world.settings, copy_state_of=(folder / "old",))
     return write(folder / "new", revision=2)
 
 

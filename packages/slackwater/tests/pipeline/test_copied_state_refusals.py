@@ -14,7 +14,7 @@ from slackwater.engine.state.manifest import StateKeeper
 from slackwater.engine.state.store import MemoryStore
 from slackwater.pipeline import RunSettings, copied_state, load_pipeline
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
-from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
+from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevisions
 from slackwater.pipeline.definition import pipeline_fingerprint, stage_settings
 from slackwater.pipeline.dry_run import examine_run
 from slackwater.pipeline.source.position import Position, TopicPosition
@@ -56,18 +56,24 @@ class Revisions:
         servers = Servers(KafkaSettings("127.0.0.1:1"))
         self.settings = RunSettings(servers=servers, checkpoint=str(folder / "checkpoint"))
 
-    def ran(self, path: Path, position: Mapping[str, Any] | None = None, batches: int = 2) -> None:
+    def ran(
+        self,
+        path: Path,
+        position: Mapping[str, Any] | None = None,
+        batches: int = 2,
+        positions: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         """Leaves what some batches of a revision have left."""
         definition = replace(load_pipeline(path), buckets=4)
         checkpoint = Checkpoint(self.settings.checkpoint)
         checkpoint.claim(pipeline_fingerprint(definition, 1))
         keeper = StateKeeper(checkpoint.store, state_fingerprint(definition.plan, stage_settings(definition)))
-        for _ in range(batches):
-            keeper.adopt(keeper.prepare(POSITION.to_json() if position is None else position, []))
+        for at in positions or [POSITION.to_json() if position is None else position] * batches:
+            keeper.adopt(keeper.prepare(at, []))
 
     def check(self, new: Path, old: Path) -> Position:
         definition = replace(load_pipeline(new), buckets=8)
-        return EarlierRevision(load_pipeline(old), definition, self.settings).check()
+        return EarlierRevisions([load_pipeline(old)], definition, self.settings).check()
 
     def refusal(self, new: Path, old: Path) -> SlackwaterError:
         before = self.files
@@ -95,7 +101,7 @@ def test_a_state_that_has_all_rows_gives_a_batch_of_one_snapshot(
     assert revisions.check(new, old) == replace(
         POSITION, topics={"inv.s.orders": POSITION.topics["inv.s.orders"]}
     ), "the other topic is not read any more"
-    earlier = EarlierRevision(load_pipeline(old), load_pipeline(new), revisions.settings)
+    earlier = EarlierRevisions([load_pipeline(old)], load_pipeline(new), revisions.settings)
     batch = earlier.copy(MemoryStore(), lambda: True)
     assert isinstance(batch, CopiedBatch)
     assert (batch.header.from_lsn, batch.header.to_lsn, batch.header.event_count) == (0, 700, 0)
@@ -168,9 +174,62 @@ def test_a_damaged_manifest_is_refused(revisions: Revisions, tmp_path: Path) -> 
     assert "its content does not match its name" in str(revisions.refusal(new, old))
 
 
+BOTH = {"orders": VIEW, "sums": "SELECT TRANSACTIONALLY l.id, l.order_id FROM s.lines l"}
+
+
+class TestStatesOfSeveral:
+    """A pipeline with the views of two begins with the states of both, as of one commit."""
+
+    @pytest.fixture
+    def parts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+        monkeypatch.setattr(copied_state, "_COMMON_SECONDS", 0.0)
+        self.folder, found = tmp_path, []
+        for name, view in BOTH.items():
+            path = write(tmp_path / name, 1, view)
+            toml = path / "pipeline.toml"
+            toml.write_text(toml.read_text().replace('"p"', f'"{name}"'))
+            found.append(path)
+        self.joint = write(tmp_path, 2, BOTH["orders"])
+        (self.joint / "views" / "sums.sql").write_text(BOTH["sums"])
+        address = lambda _, name: str(tmp_path / name / "checkpoint")  # noqa: E731 - registrations are in Kafka
+        monkeypatch.setattr(copied_state, "_registered_address", address)
+        return found
+
+    def ran(self, path: Path, *lsns: int) -> None:
+        at = [replace(POSITION, lsns=(lsn,), cut=lsn, log=lsn % 7).to_json() for lsn in lsns]
+        Revisions(path.parent).ran(path, positions=at)
+
+    def states(self, parts: list[Path]) -> EarlierRevisions:
+        joint = replace(load_pipeline(self.joint), buckets=8)
+        return EarlierRevisions([*map(load_pipeline, parts)], joint, Revisions(self.folder).settings)
+
+    def test_they_are_those_of_the_newest_commit_that_both_keep(self, parts: list[Path]) -> None:
+        self.ran(parts[0], 300, 500, 600, 700)
+        self.ran(parts[1], 400, 500, 600, 800, 900)
+        states = self.states(parts)
+        assert states.check().lsn == 600
+        batch = states.copy(MemoryStore(), lambda: True)
+        assert isinstance(batch, CopiedBatch)
+        assert (batch.header.to_lsn, batch.end.lsn, batch.end.log) == (600, 600, 600 % 7)
+        assert {task.lsn for task in batch.tasks} == {600}
+
+    def test_without_such_a_commit_they_are_refused(self, parts: list[Path]) -> None:
+        self.ran(parts[0], 300, 500, 600)
+        self.ran(parts[1], 700, 800, 900)
+        with pytest.raises(StateError, match="none of a commit that all of them keep") as refused:
+            self.states(parts).check()
+        assert "0/1F4, 0/12C" in str(refused.value)
+        assert "leave them running" in refused.value.hint
+
+    def test_one_that_has_no_state_is_refused(self, parts: list[Path]) -> None:
+        self.ran(parts[0], 300, 500, 600)
+        with pytest.raises(StateError, match=r"sums in .* cannot be copied: the checkpoint has no state"):
+            self.states(parts).check()
+
+
 def test_a_dry_run_tells_what_the_run_would_find(revisions: Revisions, tmp_path: Path) -> None:
     old, new = write(tmp_path, 1), write(tmp_path, 2, NEWER)
-    revisions.settings = replace(revisions.settings, copy_state_of=old)
+    revisions.settings = replace(revisions.settings, copy_state_of=(old,))
 
     def found() -> list[Finding]:
         findings = examine_run(load_pipeline(new), revisions.settings)

@@ -20,7 +20,7 @@ SECTIONS = {
     "Run it": "sidecar plan run package archive-classes",
     "Read its views": "read tail wait commits snapshots lease",
     "See how everything is": "status delay doctor topology",
-    "Operate pipelines and sources": "pipeline revise state source transactions messaging indoubt",
+    "Operate pipelines and sources": "pipeline revise share state source transactions messaging indoubt",
     "Configure and secure": "config acl token",
 }
 """The commands as the help text groups them."""

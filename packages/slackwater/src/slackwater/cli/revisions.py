@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from slackwater.cdc.envelope import End, decode_transaction
@@ -20,7 +20,14 @@ from slackwater.client.readers import Readers, Switched
 from slackwater.client.topic_views import TopicReaders
 from slackwater.command.invocation import kafka_settings
 from slackwater.control import KnownRun, PipelineState, Progress, Topology, first_source, known_pipelines
-from slackwater.protocol import InputError, KafkaSettings, PipelineEntry, PipelineRegistration, RegisteredView
+from slackwater.protocol import (
+    InputError,
+    KafkaSettings,
+    PipelineEntry,
+    PipelineRegistration,
+    ReaderSwitch,
+    RegisteredView,
+)
 from slackwater.protocol.keys import transaction_topic
 from slackwater.settings.errors import CommandConfigError, unknown
 from slackwater.settings.model import Settings
@@ -138,9 +145,19 @@ class Registered:
         return found
 
     def _named(self, name: str) -> dict[int, KnownRun]:
-        # Functions that are given documents are pipelines named after the checkpoint, without outputs.
-        runs = ((run.registration, run) for run in self._runs)
-        found = {r.revision: run for r, run in runs if r.base_name == name and "/" not in r.pipeline}
+        found: dict[int, KnownRun] = {}
+        for run in self._runs:
+            own = run.registration.as_revision_of(name)
+            # Functions that are given documents are pipelines named after the checkpoint, without outputs.
+            if own is None or "/" in own.pipeline:
+                continue
+            other = found.setdefault(own.revision, replace(run, registration=own)).registration
+            if other.pipeline != own.pipeline:
+                raise InputError(
+                    f"{other.pipeline!r} and {own.pipeline!r} are both revision {own.revision} of {name!r}",
+                    "raise `revision` of one of them, and remove what it has published: "
+                    "slackwater pipeline delete NAME --outputs",
+                )
         return dict(sorted(found.items()))
 
     def _common_source(self, registrations: Sequence[PipelineRegistration]) -> str | None:
@@ -218,8 +235,12 @@ def _places(ends: Iterable[End]) -> tuple[dict[int, int], dict[int, int]]:
     return dict(pairs), {lsn: xid for xid, lsn in pairs}
 
 
-def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
+def read_by(
+    settings: Settings, pipeline: str, kind: str, others: Mapping[str, Sequence[str]]
+) -> Mapping[str, str]:
     """Returns the revision that readers read, by where they are. Empty: they were never switched.
+
+    The others are pipelines of other names that are revisions of this one, each with its views there.
 
     Raises:
         CommandConfigError: Nothing says where the outputs are.
@@ -228,7 +249,7 @@ def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
     if kind == "postgres":
         from slackwater.client.table_views import schemas_of_readers
 
-        found = schemas_of_readers(tables_url(settings, pipeline), pipeline)
+        found = schemas_of_readers(tables_url(settings, pipeline), pipeline, others)
         return {f"schema {schema}": read for schema, read in found.items()}
     if kind == INDEXES:
         from slackwater.client.search_views import answered, ledger_record, readers_alias
@@ -236,9 +257,19 @@ def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
         with answered(cluster := open_cluster(settings, pipeline)):
             record = ledger_record(cluster, readers_alias(pipeline))
         return {} if record is None else {"indexes": record["pipeline"]}
-    with _readers(settings, kind, pipeline) as readers:
-        switch = readers.newest_switch()
+    switch = newest_switch(settings, pipeline, kind)
     return {} if switch is None else {"topics" if kind == "kafka" else "lake": switch.pipeline}
+
+
+def newest_switch(settings: Settings, pipeline: str, kind: str) -> ReaderSwitch | None:
+    """Returns the newest switch of the readers of topics, or of a lake; None: they were never switched.
+
+    Raises:
+        CommandConfigError: Nothing says where the outputs are.
+        UnavailableError: A server does not answer.
+    """
+    with _readers(settings, kind, pipeline) as readers:
+        return readers.newest_switch()
 
 
 @contextmanager
@@ -260,10 +291,12 @@ def readers_of(settings: Settings, topology: Topology, name: str) -> dict[str, s
         CommandConfigError: Nothing says where the outputs are.
         UnavailableError: A server does not answer.
     """
-    kinds = {view.kind for node in topology.pipelines if node.base_name == name for view in node.views}
+    nodes = [node for node in topology.pipelines if name in node.base_names]
+    kinds = {view.kind for node in nodes for view in node.views}
+    others = {node.name: node.revision_of[name] for node in nodes if name in node.revision_of}
     found: dict[str, str] = {}
     for kind in sorted(kinds & {*KINDS, INDEXES}):
-        found.update(read_by(settings, name, kind))
+        found.update(read_by(settings, name, kind, others))
     return found
 
 
@@ -296,9 +329,9 @@ def revision_status(
     Raises:
         InputError: There is no such pipeline.
     """
-    nodes = [node for node in now.pipelines if node.base_name == name and "/" not in node.name]
+    nodes = [node for node in now.pipelines if name in node.base_names and "/" not in node.name]
     if not nodes:
-        names = (node.base_name for node in now.pipelines)
+        names = (base for node in now.pipelines for base in node.base_names)
         raise unknown("pipeline", name, names, "use the name without .v<revision>")
     before = {node.run: node.behind_ms for node in earlier.pipelines}
     elapsed_ms = now.made_ms - earlier.made_ms
@@ -329,23 +362,25 @@ def time_to_catch_up(before_ms: int | None, behind_ms: int | None, elapsed_ms: i
 
 def switch_readers(
     settings: Settings,
-    registration: PipelineRegistration,
+    registered: Registered,
+    pipeline: str,
+    revision: int,
     schema: str | None,
     *,
     accept_earlier: bool,
-    source: str | None,
     timeout: timedelta,
 ) -> tuple[str, Switched]:
-    """Switches readers to a revision; returns where they are, and what was done.
+    """Switches readers of a pipeline to a revision; returns where they are, and what was done.
 
     Only readers of tables in PostgreSQL have views in a schema, and need it. `accept_earlier` allows a
-    revision that is behind. The source is the one whose commits all revisions have; None: there is none.
+    revision that is behind.
 
     Raises:
         CommandConfigError: Nothing says where the outputs are, or the schema.
-        InputError: The pipeline has no outputs whose readers can be switched.
+        InputError: There is no such revision, or it has no outputs whose readers can be switched.
         SlackwaterError: Nothing was changed, and it says why.
     """
+    registration, source = registered.revision(pipeline, revision), registered.source(pipeline)
     named = named_pipeline(registration)
     name, views = registration.pipeline, named.views
     if registration.scope != "strict":
@@ -360,10 +395,24 @@ def switch_readers(
         from slackwater.client.table_views import switch_tables
 
         url = tables_url(settings, name)
-        done = switch_tables(url, schema, name, accept_earlier=accept_earlier, source=source, timeout=timeout)
+        names = [run.registration.pipeline for run in registered.revisions(pipeline).values()]
+        done = switch_tables(
+            url,
+            schema,
+            name,
+            (names, [*views]),
+            accept_earlier=accept_earlier,
+            source=source,
+            timeout=timeout,
+        )
         return f"of schema {schema}", done
     if schema is not None:
         raise CommandConfigError(f"pipeline {name!r} has no tables in PostgreSQL", "omit --schema")
+    if named.kind == INDEXES and registration.base_name != pipeline:
+        raise InputError(
+            f"{name!r} has indexes, and another name than {pipeline!r}",
+            "readers of indexes are switched between revisions of one name",
+        )
     if named.kind == INDEXES:
         from slackwater.client.search_views import switch_indexes
 
@@ -372,9 +421,9 @@ def switch_readers(
             cluster, name, views, accept_earlier=accept_earlier, source=source, timeout=timeout
         )
         return f"of the indexes of {registration.base_name}", done
-    with _readers(settings, named.kind, name) as readers:
+    with _readers(settings, named.kind, pipeline) as readers:
         done = readers.switch(
-            name, registration.revision, views, accept_earlier=accept_earlier, source=source, timeout=timeout
+            name, revision, views, accept_earlier=accept_earlier, source=source, timeout=timeout
         )
     where = "topics" if named.kind == "kafka" else "lake tables"
-    return f"of the {where} of {registration.base_name}", done
+    return f"of the {where} of {pipeline}", done

@@ -86,6 +86,7 @@ PASSING = NotVisibleError, StateNotKeptError
 class Switch:
     """A switch that is wanted; :meth:`Readers.switch` has the meaning of its fields."""
 
+    base_name: str
     pipeline: str
     revision: int
     views: Views
@@ -115,7 +116,7 @@ class Switch:
                 return Switched(self.pipeline, at, at), None
         done, source = self._place(old, () if before is None else [*before.views.values()], new)
         return done, ReaderSwitch(
-            base_name=base_name(self.pipeline),
+            base_name=self.base_name,
             pipeline=self.pipeline,
             revision=self.revision,
             source=source,
@@ -213,7 +214,12 @@ class Readers(ABC):
             OutcomeUnknownError: It is not known whether the switch was committed; call again.
         """
         wanted = Switch(
-            pipeline=pipeline, revision=revision, views=views, accept_earlier=accept_earlier, source=source
+            base_name=self.pipeline,
+            pipeline=pipeline,
+            revision=revision,
+            views=views,
+            accept_earlier=accept_earlier,
+            source=source,
         )
         return self._make(wanted, timeout, SystemClock())
 

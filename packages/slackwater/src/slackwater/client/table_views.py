@@ -27,7 +27,6 @@ from slackwater.client.snapshot import (
 )
 from slackwater.outputs.postgres import ledger
 from slackwater.protocol import (
-    Clock,
     CommitPosition,
     ConfigError,
     MalformedRecordError,
@@ -313,11 +312,11 @@ def switch_tables(
     url: str,
     schema: str,
     pipeline: str,
+    readers: tuple[Collection[str], Collection[str]] = ((), ()),
     *,
     accept_earlier: bool = False,
     source: str | None = None,
     timeout: timedelta = timedelta(seconds=30),
-    clock: Clock | None = None,
 ) -> Switched:
     """Switches the readers' views to the tables of a pipeline, all of them in one transaction.
 
@@ -326,7 +325,8 @@ def switch_tables(
     Repeating the call changes nothing. The user of ``url`` owns the views, whose schema is for one pipeline
     only and is created if it does not exist. ``accept_earlier`` and ``source`` are those of
     :meth:`slackwater.client.readers.Readers.switch`. ``timeout`` is how long to wait for the pipeline, and
-    for readers in a transaction.
+    for readers in a transaction. ``readers`` says which pipelines of other names they may have been switched
+    to, and which of the views they have; empty: none, and all.
 
     Raises:
         ConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
@@ -337,12 +337,16 @@ def switch_tables(
             locked.
     """
     with _connected(url, pipeline) as database:
-        attempt = partial(_try_to_switch, database, schema, pipeline, accept_earlier, source)
-        return repeated(attempt, timeout, clock, (NotVisibleError,))
+        attempt = partial(_try_to_switch, database, schema, pipeline, readers, accept_earlier, source)
+        return repeated(attempt, timeout, None, (NotVisibleError,))
 
 
-def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
+def schemas_of_readers(
+    url: str, pipeline: str, others: Mapping[str, Collection[str]] | None = None
+) -> dict[str, str]:
     """Returns for each schema the pipeline, with its revision, that its readers were switched to.
+
+    The others are pipelines of other names that are revisions of this one, each with its views there.
 
     Raises:
         UnavailableError: The database does not answer.
@@ -350,7 +354,12 @@ def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
     with _connected(url, pipeline) as database:
         schemas = [row[0] for row in database.execute(_SCHEMAS, (LEDGER_VIEW,)).fetchall()]
         found = {schema: _pipeline_read(database, schema) for schema in schemas}
-    return {schema: read for schema, read in found.items() if read and base_name(read) == pipeline}
+        known = {schema: {*(others or {}).get(read or "", ())} for schema, read in found.items()}
+        return {
+            schema: read
+            for schema, read in found.items()
+            if read and (base_name(read) == pipeline or _views_of(database, schema) <= known[schema])
+        }
 
 
 @contextmanager
@@ -363,12 +372,17 @@ def _connected(url: str, pipeline: str) -> Iterator[ledger.Database]:
 
 
 def _try_to_switch(
-    database: ledger.Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
+    database: ledger.Database,
+    schema: str,
+    pipeline: str,
+    readers: tuple[Collection[str], Collection[str]],
+    accept_earlier: bool,
+    source: str | None,
 ) -> Switched | UnavailableError:
     """Switches, or returns the error that prevents it at the moment; nothing has changed then."""
     try:
         with database.transaction():
-            return _switched(database, schema, pipeline, accept_earlier, source)
+            return _switched(database, schema, pipeline, readers, accept_earlier, source)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         return UnavailableError(
             f"transactions of readers keep the views of schema {schema!r} locked: "
@@ -378,15 +392,28 @@ def _try_to_switch(
 
 
 def _switched(
-    database: ledger.Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
+    database: ledger.Database,
+    schema: str,
+    pipeline: str,
+    readers: tuple[Collection[str], Collection[str]],
+    accept_earlier: bool,
+    source: str | None,
 ) -> Switched:
+    others, own = readers
     database.execute(_SWITCHING)
     # If two processes switch at once, the second one sees the result of the first.
     database.execute("SELECT pg_advisory_xact_lock(hashtext('slackwater'), hashtext(%s))", (schema,))
     database.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
     before = _pipeline_read(database, schema)
-    tables = {view: table for view, (table, _) in tables_of(database, pipeline).items()}
-    _check_views(database, schema, before, pipeline, tables)
+    found = tables_of(database, pipeline).items()
+    tables = {view: table for view, (table, _) in found if view in own or not own}
+    if before is not None and base_name(before) != base_name(pipeline) and before not in others:
+        raise ConfigError(
+            f"the views in schema {schema!r} belong to pipeline {before!r}",
+            f"use another schema for pipeline {pipeline!r}",
+        )
+    if before is not None:
+        check_views(before, _views_of(database, schema) & {*tables_of(database, before)}, pipeline, tables)
     # From here on, no batch of either pipeline becomes visible until the switch is visible.
     names = [name for name in (before, pipeline) if name is not None]
     ledger.keep_rows(database, names)
@@ -425,17 +452,10 @@ def _check_not_behind(database: ledger.Database, before: str, pipeline: str, sou
     check_not_behind(before, seen, pipeline, found)
 
 
-def _check_views(
-    database: ledger.Database, schema: str, before: str | None, pipeline: str, views: Collection[str]
-) -> None:
-    if before is None:
-        return
-    if base_name(before) != base_name(pipeline):
-        raise ConfigError(
-            f"the views in schema {schema!r} belong to pipeline {before!r}",
-            f"use another schema for pipeline {pipeline!r}",
-        )
-    check_views(before, tables_of(database, before), pipeline, views)
+def _views_of(database: ledger.Database, schema: str) -> set[str]:
+    """Returns the names of the views in a schema of readers, without that of the ledger."""
+    found = database.execute("SELECT viewname FROM pg_views WHERE schemaname = %s", (schema,)).fetchall()
+    return {name for (name,) in found} - {LEDGER_VIEW}
 
 
 def _replace(database: ledger.Database, schema: str, view: str, rows: sql.Composed) -> None:

@@ -68,9 +68,10 @@ def find_equal_stages(topology: Topology) -> Sharing:
 def _newest_revisions(pipelines: Iterable[PipelineNode]) -> Iterable[PipelineNode]:
     newest: dict[str, PipelineNode] = {}
     for each in pipelines:
-        if each.base_name not in newest or newest[each.base_name].revision < each.revision:
-            newest[each.base_name] = each
-    return newest.values()
+        for name in each.base_names:
+            if name not in newest or newest[name].revision < each.revision:
+                newest[name] = each
+    return {each.name: each for each in newest.values()}.values()
 
 
 def _equal(group: list[tuple[PipelineNode, RegisteredStage]]) -> EqualStages:

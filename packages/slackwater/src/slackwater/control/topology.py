@@ -287,6 +287,13 @@ class PipelineNode:
     query_id: str
     checkpoint: str
     run: str
+    revision_of: Mapping[str, tuple[str, ...]]
+    """Other pipelines that this is the same revision of: their names without it, each with its views here."""
+
+    @property
+    def base_names(self) -> tuple[str, ...]:
+        """The names of all pipelines that this is a revision of."""
+        return (self.base_name, *self.revision_of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ The rows are packed as if that commit had inserted each of them, whatever the ne
 other pipeline may keep running, and removes files that it no longer needs, so these are copied first.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +30,7 @@ FIRST_BATCH: Final = 0
 TASK_BYTES: Final = 8 << 20
 """The approximate size of the live contents that one task reads, before compression."""
 
-_ROUNDS: Final = 20
+ROUNDS: Final = 20
 """The maximum number of attempts to copy a state whose files disappear. Each attempt copies only the files
 that the earlier ones have not copied."""
 
@@ -124,6 +124,23 @@ def _missing_parts(keeper: PackingInput, reader: PackingInput) -> list[str]:
     return lacks + [f"rows whose {name} is NULL are not kept" for name in needed]
 
 
+def plan_copies(olds: Sequence[PackingSpec], new: PackingSpec) -> tuple[tuple[TableCopy, ...], ...]:
+    """Does the same as :func:`plan_copy` with several other pipelines; returns what each of them gives."""
+    left, found = list(new.inputs), list[tuple[TableCopy, ...]]()
+    for old in olds:
+        taking = [each for each in left if any(_keeps(one, each) for one in old.inputs)]
+        left = [each for each in left if each not in taking]
+        found.append(plan_copy(old, replace(new, inputs=tuple(taking))))
+    of_all = replace(olds[0], inputs=tuple(each for old in olds for each in old.inputs))
+    plan_copy(of_all, replace(new, inputs=tuple(left)))  # raises, unless nothing is left
+    return tuple(found)
+
+
+def _keeps(keeper: PackingInput, reader: PackingInput) -> bool:
+    one, other = keeper.plan.table.full_name, reader.plan.table.full_name
+    return one == other and not _missing_parts(keeper, reader)
+
+
 @dataclass(frozen=True, slots=True)
 class CopiedState:
     """A state of another pipeline whose files are in the store of a new one."""
@@ -140,9 +157,14 @@ def copy_state(
     stages: Collection[int],
     *,
     fingerprint: str,
+    at: Mapping[str, Any] | None = None,
+    copied: set[str] | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> CopiedState | None:
     """Copies the newest state of a pipeline that is certainly committed, while the pipeline may be running.
+
+    With a position in the source, it copies the state there, and fails when that is removed. It adds to the
+    segments that earlier calls have copied.
 
     The copies have the names of files of the first batch. They are therefore removed when that batch of the
     new pipeline is committed. The copy may be repeated. The fingerprint is that of the other pipeline's
@@ -152,11 +174,11 @@ def copy_state(
         StateError: There is no state, it belongs to other stages, or a file is missing or damaged.
         UnavailableError: A store does not answer.
     """
-    copied: set[str] = set()
+    copied = set() if copied is None else copied
     newest, rounds = "", 0
     while True:
         try:
-            found = find_state(source)
+            found = find_state(source, at)
             if found.fingerprint != fingerprint:
                 msg = "the state belongs to other stages than those of the named pipeline"
                 raise StateError(msg)
@@ -165,7 +187,7 @@ def copy_state(
             _copy_segments(source, target, sorted(segments - copied), copied, is_wanted)
         except StateError:
             names, rounds = history(source), rounds + 1
-            if rounds == _ROUNDS or not names or names[-1] == newest:
+            if at is not None or rounds == ROUNDS or not names or names[-1] == newest:
                 raise  # the other pipeline has not advanced, so it has removed nothing
             newest = names[-1]
         else:
@@ -218,13 +240,18 @@ class CopyTask:
 
 
 def copy_tasks(
-    tables: tuple[TableCopy, ...], state: CopiedState, lsn: int, task_bytes: int = TASK_BYTES
+    tables: tuple[TableCopy, ...],
+    state: CopiedState,
+    lsn: int,
+    task_bytes: int = TASK_BYTES,
+    *,
+    first: int = 0,
 ) -> tuple[CopyTask, ...]:
-    """Divides the first batch into tasks of about equal size, at least one."""
+    """Divides the first batch into tasks of about equal size, at least one, with numbers from `first` on."""
     size = sum(head.live_bytes for _, _, head in state.logs)
     number = max(1, min(len(state.logs), -(-size // task_bytes)))
     logs = sorted(state.logs, key=lambda each: -each[2].live_bytes)
-    return tuple(CopyTask(each, tables, tuple(logs[each::number]), lsn) for each in range(number))
+    return tuple(CopyTask(first + each, tables, tuple(logs[each::number]), lsn) for each in range(number))
 
 
 def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[PackedPayload]:

@@ -1,6 +1,6 @@
 """Plans what a run of a changed folder does, before it does it. A run with a plan does nothing else."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +13,7 @@ from slackwater.engine.state.inspection import find_state
 from slackwater.engine.state.manifest import history
 from slackwater.outputs.contract import REQUEST_TIMEOUT
 from slackwater.pipeline.checkpoint import Checkpoint, fingerprint_changes, listed_changes
-from slackwater.pipeline.copied_state import EarlierRevision
+from slackwater.pipeline.copied_state import EarlierRevisions
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, pipeline_fingerprint
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
@@ -146,9 +146,9 @@ def plan_change(
         position = Position.from_json(
             data, source=definition.source, timeline=settings.timeline, scope=definition.scope
         )
-    elif settings.copy_state_of is not None:
-        earlier = load_pipeline(settings.copy_state_of)
-        stages = {each.identity: each.why for each in earlier.plan.stages}
+    elif settings.copy_state_of:
+        earlier = [load_pipeline(each) for each in settings.copy_state_of]
+        stages = {stage.identity: stage.why for each in earlier for stage in each.plan.stages}
         begins, changes, position, size = _copied(earlier, fitting, settings, position)
     records = sum(
         max(0, each.to_offset - max(each.from_offset, position.start_in(each.topic, each.partition)))
@@ -172,9 +172,10 @@ def _basis(definition: PipelineDefinition, settings: RunSettings, spans: Iterabl
     """Returns what a plan depends on, as it is now."""
     checkpoint = _checkpoint(definition.revision, settings)
     identity, copied_id = checkpoint.identity(), ""
-    if settings.copy_state_of is not None and identity is None:
-        copied = _checkpoint(load_pipeline(settings.copy_state_of).revision, settings).identity()
-        copied_id = "" if copied is None else copied.query_id
+    if settings.copy_state_of and identity is None:
+        earlier = [load_pipeline(each) for each in settings.copy_state_of]
+        copied = [each.identity() for each in EarlierRevisions(earlier, definition, settings).checkpoints]
+        copied_id = " ".join(each.query_id for each in copied if each is not None)
     firsts: dict[str, tuple[int, ...]] = {}
     for span in sorted(spans, key=lambda span: (span.topic, span.partition)):
         firsts[span.topic] = (*firsts.get(span.topic, ()), span.from_offset)
@@ -299,15 +300,18 @@ def _spans(definition: PipelineDefinition, settings: RunSettings) -> list[Offset
 
 
 def _copied(
-    earlier: PipelineDefinition, definition: PipelineDefinition, settings: RunSettings, beginning: Position
+    earlier: Sequence[PipelineDefinition],
+    definition: PipelineDefinition,
+    settings: RunSettings,
+    beginning: Position,
 ) -> tuple[Begins, tuple[str, ...], Position, int]:
     try:
-        revision = EarlierRevision(earlier, definition, settings)
-        position = revision.check()
+        revisions = EarlierRevisions(earlier, definition, settings)
+        position = revisions.check()
     except (ConfigError, StateError) as error:
         return Begins.REFUSED, (error.problem,), beginning, 0
-    sizes = find_state(revision.checkpoint.store).state.stage_bytes()
-    return Begins.COPIED, (), position, sum(sizes.values())
+    sizes = [find_state(each.store).state.stage_bytes() for each in revisions.checkpoints]
+    return Begins.COPIED, (), position, sum(sum(each.values()) for each in sizes)
 
 
 def _stages(
@@ -337,10 +341,10 @@ def _outputs(
 def _command(definition: PipelineDefinition, settings: RunSettings, begins: Begins, folder: str) -> str:
     place = f"slackwater run {folder} --checkpoint {settings.checkpoint}"
     if begins is Begins.COPIED:
-        return f"{place} --copy-state-of {settings.copy_state_of}"
+        return " ".join((place, *(f"--copy-state-of {each}" for each in settings.copy_state_of)))
     if begins is not Begins.REFUSED:
         return place
-    if settings.copy_state_of is not None:
+    if settings.copy_state_of:
         return f"{place}, which builds the views from the topics; plan it without --copy-state-of"
     return (
         f"set `revision = {definition.revision + 1}` in pipeline.toml, then: slackwater plan {folder} "

@@ -12,6 +12,7 @@ from slackwater.engine.settings import Evaluators, Scope, StageSettings
 from slackwater.kafka.registry import SubjectStrategy
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind, is_nested
 from slackwater.pipeline.checkpoint import STATE_VERSION, Fingerprint
+from slackwater.pipeline.settings import revision_name
 from slackwater.protocol import CommitFormat, ConfigError, SourceTopics
 from slackwater.protocol.keys import avro_commit_topic, commit_topic, is_reserved_topic
 from slackwater.protocol.rights import Right, pipeline_rights
@@ -143,6 +144,8 @@ class PipelineDefinition:
     choose."""
     revision: int = 1
     """The number of the meaning that the views have; each revision has its own checkpoint and outputs."""
+    revision_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Other pipelines that this is the same revision of: their names without it, each with its views here."""
     outputs: tuple[ViewOutput, ...]
     """The outputs, in the order of the plan's views."""
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -152,6 +155,11 @@ class PipelineDefinition:
     """The SQL from which the plan was made; None if there is none."""
     evaluators: Evaluators | None = None
     """Evaluates the rows of stages; None for DuckDB."""
+
+    @property
+    def base_name(self) -> str:
+        """The name without the revision."""
+        return self.name.removesuffix(revision_name("", self.revision))
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from slackwater.kafka.retry import code_of, reason_of
 from slackwater.outputs.sink import Waiting
 from slackwater.pipeline.change_plan import check_plan
 from slackwater.pipeline.checkpoint import FOLDER_HINT, Checkpoint
-from slackwater.pipeline.copied_state import EarlierRevision
+from slackwater.pipeline.copied_state import EarlierRevisions
 from slackwater.pipeline.definition import PipelineDefinition, needed_columns, pipeline_fingerprint, rights_of
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.progress import RunReporter
@@ -89,7 +89,7 @@ class _DryRun:
         yield from _each("checkpoint", self._of_checkpoint())
         if fault := fault_of_java():
             yield Finding("java", Verdict.PROBLEM, fault, JAVA_HINT)
-        if self._settings.copy_state_of is not None:
+        if self._settings.copy_state_of:
             yield from _each("copied state", self._of_copied_state(self._settings.copy_state_of))
         yield from _each("redis", self._of_redis(self._servers.redis))
         yield from self._of_connector()
@@ -128,16 +128,16 @@ class _DryRun:
             yield Finding("checkpoint", Verdict.PROBLEM, fault, FOLDER_HINT)
             return
         beginning = "starts at the beginning of the topics"
-        if self._settings.copy_state_of is not None:
+        if self._settings.copy_state_of:
             beginning = "starts with a copied state"
         what = "fits the pipeline" if identity else f"is new: the run {beginning}"
         yield Finding("checkpoint", Verdict.OK, f"{self._checkpoint.address} {what}")
 
-    def _of_copied_state(self, folder: Path) -> Iterator[Finding]:
+    def _of_copied_state(self, folders: Sequence[Path]) -> Iterator[Finding]:
         if history(self._checkpoint.store):
             text = "not checked, because the checkpoint has a state"
         else:
-            earlier = EarlierRevision(load_pipeline(folder), self._definition, self._settings)
+            earlier = EarlierRevisions([*map(load_pipeline, folders)], self._definition, self._settings)
             at = format_position(earlier.check().lsn)
             text = f"the state of {earlier.place} has all rows that the pipeline needs, up to {at}"
         yield Finding("copied state", Verdict.OK, text)

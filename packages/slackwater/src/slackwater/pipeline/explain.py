@@ -153,7 +153,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         f"{_counted(stages, 'stage')} on {_counted(len(explanation.levels), 'level')}; "
         f"emit = {explanation.emit}, scope = {explanation.scope}"
     )
-    yield from _sharing_lines(explanation)
+    yield from shared_lines(explanation)
     yield ""
     yield f"a batch takes {_counted(len(explanation.levels), 'exchange')}, one per level"
     for level, numbers in enumerate(explanation.levels, 1):
@@ -171,7 +171,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
             yield from _folded("  - ", hint)
 
 
-def _sharing_lines(explanation: Explanation) -> Iterator[str]:
+def shared_lines(explanation: Explanation) -> Iterator[str]:
     """Yields what the views have in common, and what this saves."""
     keepers = {stage.kept_by for stage in explanation.stages} - {0}
     for keeper in sorted(keepers):

@@ -8,7 +8,8 @@
                        "iceberg", table; in a search cluster kind = "opensearch", index;
                        format = "debezium" makes a topic a table of a source, "avro" and "json-schema" name
                        schemas in a registry; key_format, subject_strategy; partition_by, by which several
-                       views may share a topic; commit_format = "avro"
+                       views may share a topic; commit_format = "avro";
+                       [revision_of] other pipelines that it is a revision of, each with its views
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
@@ -58,6 +59,7 @@ class _PipelineFile(PipelineLabels):
     output: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     topics: Mapping[str, TopicName] = field(default_factory=dict)
+    revision_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +123,26 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
         emit=file.emit,
         buckets=file.buckets,
         revision=file.revision,
+        revision_of=_revision_of(toml.table("revision_of"), file, [output.view for output in outputs]),
         outputs=outputs,
         topics=_topics(toml.table("topics"), plan),
         plan=plan,
         sql=sql,
     )
     return checked(definition, toml.error)
+
+
+def _revision_of(
+    table: TomlTable, file: _PipelineFile, published: Sequence[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Returns the other pipelines that this is a revision of, after checking that readers can be switched."""
+    for name, views in file.revision_of.items():
+        if name == file.name or file.revision == 1:
+            raise table.error(name, "a pipeline has one revision of each number", "raise `revision`")
+        if not views or (missing := sorted(set(views) - set(published))):
+            what = f"view {missing[0]!r} is not published" if views else "no view is named"
+            raise table.error(name, what, "name the views that readers of that pipeline have")
+    return file.revision_of
 
 
 def read_sql(folder: Path) -> PipelineSql:

@@ -18,7 +18,7 @@ from slackwater.observe.repeating import Repeating
 from slackwater.outputs.batch import starting_over
 from slackwater.outputs.contract import SinkKind
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, table_inputs
-from slackwater.pipeline.settings import RunSettings, revision_name
+from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.source.planner import PlannedCut
 from slackwater.protocol import (
     Clock,
@@ -328,7 +328,7 @@ def make_registration(
     views = zip(definition.plan.views, definition.outputs, strict=True)
     return PipelineRegistration(
         pipeline=definition.name,
-        base_name=definition.name.removesuffix(revision_name("", definition.revision)),
+        base_name=definition.base_name,
         revision=definition.revision,
         owner=definition.owner,
         source=definition.source,
@@ -347,6 +347,7 @@ def make_registration(
         pid=os.getpid(),
         version=version("slackwater"),
         started_ms=epoch_ms(clock.now()),
+        revision_of=definition.revision_of,
     )
 
 

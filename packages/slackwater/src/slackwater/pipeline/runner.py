@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -27,7 +27,7 @@ from slackwater.outputs.sink import Sink, Waiting
 from slackwater.pipeline.batch_job import BatchJobs, KnownState, TaskProgram
 from slackwater.pipeline.change_plan import check_plan
 from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
+from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevisions
 from slackwater.pipeline.definition import (
     PipelineDefinition,
     needed_columns,
@@ -195,10 +195,10 @@ class PipelineRun:
             if self._stop.is_set():
                 unless_checked.pop_all()
                 return
-            copied = None
+            copied: Sequence[Checkpoint] = ()
             if self._settings.copy_state_of and not history(self._checkpoint.store) and self._earlier:
                 self._earlier.check()
-                copied = self._earlier.checkpoint
+                copied = self._earlier.checkpoints
             self._check_catalogue(is_new=identity is None, copied=copied)
             unless_checked.pop_all()
 
@@ -314,10 +314,10 @@ class PipelineRun:
     def _pause_for_topics(self, seconds: float) -> None:
         Waiting(self._stop, self.on_step).pause(seconds, "waiting for Kafka to list its topics")
 
-    def _check_catalogue(self, *, is_new: bool, copied: Checkpoint | None) -> None:
+    def _check_catalogue(self, *, is_new: bool, copied: Sequence[Checkpoint]) -> None:
         """Refuses tables whose rows are not all in their topics, as far as the database shows."""
         try:
-            found = self._catalogue.first_look(copied)
+            found = self._catalogue.first_look(*copied)
         except psycopg.Error as error:
             self._catalogue.warn(error)
             return
@@ -395,12 +395,10 @@ class PipelineRun:
             self.on_step(f"the sidecar publishes no further cut of {self._definition.source}: {refusal}")
 
     @cached_property
-    def _earlier(self) -> EarlierRevision | None:
-        """The revision with whose state the pipeline is to begin, if there is one."""
-        folder = self._settings.copy_state_of
-        if folder is None:
-            return None
-        return EarlierRevision(load_pipeline(folder), self._definition, self._settings)
+    def _earlier(self) -> EarlierRevisions | None:
+        """The revisions with whose states the pipeline is to begin, if there are any."""
+        earlier = [load_pipeline(folder) for folder in self._settings.copy_state_of]
+        return EarlierRevisions(earlier, self._definition, self._settings) if earlier else None
 
     def _copied_batch(self) -> CopiedBatch | None:
         if self._earlier is None:

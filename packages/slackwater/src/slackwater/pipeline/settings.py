@@ -28,9 +28,9 @@ class RunSettings(RunOptions):
     """Returns the configuration of the connector that writes a source; None to ask the sidecar's Redis."""
     connector_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The configuration that counts if nobody can be asked; empty if it is not known."""
-    copy_state_of: Path | None = None
-    """The folder of another revision, as it runs. Unless the pipeline has already begun, it begins with a
-    copy of that revision's state. None to begin at the beginning of the source's topics."""
+    copy_state_of: tuple[Path, ...] = ()
+    """The folders of earlier revisions, as they run. Unless the pipeline has already begun, it begins with a
+    copy of their states. Empty to begin at the beginning of the source's topics."""
     plan: Path | None = None
     """The file of a plan; a run that would do anything else is refused. None to do what the folder says."""
     timeline: int = 1

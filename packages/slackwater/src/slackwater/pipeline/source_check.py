@@ -132,7 +132,7 @@ class CatalogueCheck:
         self._looks = Repeating("catalogue-check", self._look_again, CATALOGUE_SECONDS)
         self._is_away = False
 
-    def first_look(self, copied: Checkpoint | None = None) -> tuple[CapturedFinding, ...]:
+    def first_look(self, *copied: Checkpoint) -> tuple[CapturedFinding, ...]:
         """Looks now, and returns what is wrong; nothing is written.
 
         Raises:
@@ -140,9 +140,11 @@ class CatalogueCheck:
             psycopg.Error: The database does not answer.
         """
         kept = self._written = _read(self._checkpoint)
-        if kept is None and copied is not None:
-            kept = _read(copied)
-        self._kept = kept or _Kept()
+        if kept is None:
+            before = [each for each in map(_read, copied) if each is not None]
+            tables = {name: seen for each in before for name, seen in each.tables.items()}
+            kept = _Kept(tables, tuple(finding for each in before for finding in each.findings))
+        self._kept = kept
         self._look(
             {
                 name: declared._replace(added=self._added.get(name, {}))

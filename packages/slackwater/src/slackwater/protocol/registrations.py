@@ -7,7 +7,7 @@ commit of a lease until its time, or until its record is removed. A third one ha
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -87,6 +87,15 @@ class PipelineRegistration:
     version: str
     started_ms: Moment
     """The time at which the run began, milliseconds since the epoch."""
+    revision_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Other pipelines that this is the same revision of: their names without it, each with its views here."""
+
+    def as_revision_of(self, name: str) -> "PipelineRegistration | None":
+        """Returns the revision of a pipeline that this is, with the views of that one; None: it is none."""
+        views = self.revision_of.get(name)
+        if name == self.base_name or views is None:
+            return self if name == self.base_name else None
+        return replace(self, views=tuple(view for view in self.views if view.name in views))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +171,7 @@ class PipelineEntry:
     """The broker's time, milliseconds since the epoch; the writer's if the topic was made so."""
 
 
-_ADDED = ("identity", "processed_lsn", "stage_work", "state_bytes")
+_ADDED = ("identity", "processed_lsn", "revision_of", "stage_work", "state_bytes")
 """What later versions have added, and leave out where it is not known."""
 _UNKNOWN: tuple[Any, ...] = ("", None, {}, ())
 _RECORDS: DeclaredRecords[PipelineRecord] = DeclaredRecords(

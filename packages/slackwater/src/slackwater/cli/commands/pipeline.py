@@ -147,9 +147,11 @@ def remove_pipeline(
     _check_not_running(runs, now_ms)
     topology = make_topology(log.read(), {}, now_ms)
     _check_not_a_source(pipeline, topology)
-    read = readers_of(settings, topology, runs[-1].registration.base_name)
+    registration = runs[-1].registration
+    names = (registration.base_name, *registration.revision_of)
+    read = [each for name in names for each in readers_of(settings, topology, name).values()]
     with open_leases(kafka) as leases:
-        check_unread(pipeline, read.values(), leases.read(), now_ms)
+        check_unread(pipeline, read, leases.read(), now_ms)
     remains = find_remains(settings, runs)
     output.lines(remains.lines())
     if not yes:
@@ -158,7 +160,7 @@ def remove_pipeline(
             return
         click.confirm("remove all of this? It cannot be undone", abort=True)
     with taking_name(log, runs, now_ms):
-        remove(settings, runs[-1].registration, remains)
+        remove(settings, registration, remains)
     output.line(f"{done}: {pipeline}")
 
 

@@ -23,7 +23,7 @@ from slackwater.cli.given_pipelines import (
 )
 from slackwater.cli.main import settings_command, settings_group
 from slackwater.cli.pipelines import pipelines_of
-from slackwater.cli.revisions import read_by
+from slackwater.cli.revisions import newest_switch
 from slackwater.client import (
     NotVisibleError,
     PipelineOutput,
@@ -166,6 +166,8 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
         pipelines = [_switched(settings, each) for each in pipelines]
     _check_scope(pipelines)
     wanted = names_in_outputs(views.split(",") if views else [], pipelines)
+    if switched and not wanted:
+        wanted = [name for each in pipelines for name in each.views.values()]
     with open_outputs(settings, pipelines) as outputs:
         limit = timedelta(seconds=timeout)
         lease = None
@@ -212,13 +214,13 @@ def _switched(settings: Settings, pipeline: NamedPipeline) -> NamedPipeline:
             f"--switched cannot be used for {pipeline.name!r}",
             "use it for topics and lakes, with --pipeline NAME; in PostgreSQL, readers query their views",
         )
-    found = read_by(settings, pipeline.name, pipeline.kind)
-    if not found:
+    found = newest_switch(settings, pipeline.name, pipeline.kind)
+    if found is None:
         raise InputError(
             f"readers of pipeline {pipeline.name!r} have not been switched to a revision yet",
             f"do this once: slackwater revise switch {pipeline.name} --to 1",
         )
-    return replace(pipeline, name=next(iter(found.values())))
+    return replace(pipeline, name=found.pipeline, views=found.views)
 
 
 def _check_scope(pipelines: Sequence[NamedPipeline]) -> None:

@@ -174,14 +174,15 @@ def switch(
     """
     settings, limit, output = settings, timedelta(seconds=timeout), Output()
     registered = read_registered(settings)
-    wanted = [registered.revision(name, revision) for name in pipelines]
-    for each in wanted:
+    wanted = {name: registered.revision(name, revision) for name in pipelines}
+    for name, each in wanted.items():
         where, done = switch_readers(
             settings,
-            each,
+            registered,
+            name,
+            revision,
             schema,
             accept_earlier=accept_earlier,
-            source=registered.source(each.base_name),
             timeout=limit,
         )
         came_from = "" if done.before is None else f", before {done.before} at {done.left_at}"
@@ -204,7 +205,7 @@ def status(settings: Settings, pipeline: str, as_json: bool) -> None:
     """
     earlier = now = read_topology(settings)
     read = readers_of(settings, now, pipeline)
-    if any(node.base_name == pipeline and node.behind_ms for node in now.pipelines):
+    if any(pipeline in node.base_names and node.behind_ms for node in now.pipelines):
         time.sleep(_RATE_SECONDS)
         now = read_topology(settings)
     found = revision_status(earlier, now, pipeline, read)
@@ -247,6 +248,12 @@ def retire(settings: Settings, pipeline: str, number: int, keep_for: float, yes:
     with open_pipeline_log(settings) as log:
         revisions = Registered(log.read(), now_ms).revisions(pipeline)
         gone = check_retirable(revisions, number, now_ms, timedelta(seconds=keep_for)).registration
+        if gone.base_name != pipeline:
+            names = f"{gone.base_name}, {', '.join(gone.revision_of)}"
+            raise InputError(
+                f"{gone.pipeline!r} is this revision of several pipelines: {names}; nothing was removed",
+                f"when readers of none of them need it: slackwater pipeline delete {gone.pipeline} --outputs",
+            )
         remove_pipeline(settings, log, gone.pipeline, Output(), done="retired", yes=yes)
 
 

@@ -41,8 +41,9 @@ SHOWN_SECONDS = 0.001
 _COPY_STATE_OF = click.option(
     "--copy-state-of",
     metavar="DIR",
-    help="Start from a copy of the state of another revision, given by its folder, instead of reading the "
-    "topics from the beginning.",
+    multiple=True,
+    help="Start from a copy of the state of an earlier revision, given by its folder, instead of reading the "
+    "topics from the beginning; may be repeated.",
 )
 
 
@@ -86,7 +87,7 @@ _COPY_STATE_OF = click.option(
 )
 @click.option("--dry-run", is_flag=True, help="Check whether the pipeline can run, without writing anything.")
 def run(
-    settings: Settings, pipeline: str, copy_state_of: str | None, plan_file: Path | None, dry_run: bool
+    settings: Settings, pipeline: str, copy_state_of: tuple[str, ...], plan_file: Path | None, dry_run: bool
 ) -> int:
     """Run the pipeline in DIR and publish its views to Kafka, PostgreSQL, a lake or an index, exactly once.
 
@@ -176,7 +177,7 @@ def _parts(seconds: Mapping[str, float]) -> str:
     return f" ({', '.join(shown)})" if shown else ""
 
 
-def _run_settings(settings: Settings, copy_state_of: str | None) -> "RunSettings":
+def _run_settings(settings: Settings, copy_state_of: tuple[str, ...]) -> "RunSettings":
     """Returns what a run of a pipeline needs."""
     from slackwater.pipeline import RunSettings, default_class_archives
     from slackwater.sql.limits import StatementLimits
@@ -197,7 +198,7 @@ def _run_settings(settings: Settings, copy_state_of: str | None) -> "RunSettings
         class_archives=default_class_archives(os.environ) if run.class_archive else None,
         replication_factor=settings.kafka.replication_factor,
         keep=settings.kafka.keep,
-        copy_state_of=None if copy_state_of is None else pipeline_folder(copy_state_of),
+        copy_state_of=tuple(map(pipeline_folder, copy_state_of)),
     )
 
 
@@ -281,7 +282,7 @@ class _Counting(logging.Handler):
 )
 @json_option("one JSON object")
 def plan(
-    settings: Settings, pipeline: str, copy_state_of: str | None, out: Path | None, as_json: bool
+    settings: Settings, pipeline: str, copy_state_of: tuple[str, ...], out: Path | None, as_json: bool
 ) -> int:
     """Show what a run of the pipeline in DIR will do, before it does it.
 

@@ -202,7 +202,7 @@ class Routes:
         return self._picture.switch(pipeline, body)
 
     def _known_pipeline(self, name: str) -> None:
-        if all(node.base_name != name for node in self._picture.topology().pipelines):
+        if all(name not in node.base_names for node in self._picture.topology().pipelines):
             raise _unknown("pipeline", name)
 
     def _known_source(self, source: str) -> None:

@@ -282,10 +282,11 @@ class ClusterPicture:
         try:
             _, done = switch_readers(
                 self._settings,
-                wanted,
+                registered,
+                pipeline,
+                request.revision,
                 request.schema,
                 accept_earlier=request.accept_earlier,
-                source=registered.source(pipeline),
                 timeout=_SWITCH_TIMEOUT,
             )
         except CommandConfigError:

@@ -31,6 +31,7 @@ from slackwater.engine.state.entry import (
 )
 from slackwater.engine.state.log import Blob, BucketLog, LogHead, changes_bytes
 from slackwater.engine.state.manifest import (
+    KEPT_STATES,
     PUBLISHED,
     Manifest,
     SegmentReader,
@@ -306,22 +307,35 @@ def manifest_history(store: StateStore) -> list[tuple[str, Manifest]]:
     return [(name, manifest) for name, manifest in found if manifest is not None]
 
 
-def find_state(store: StateStore) -> FoundState:
+def find_state(store: StateStore, at: Mapping[str, Any] | None = None) -> FoundState:
     """Reads the newest state that is certainly committed; if there is none, the newest prepared one.
 
     A batch is certainly committed if the next batch has written its manifest, which follows that of the
-    batch. For the newest batch, only the output shows whether it is committed. StateError says, too, that
-    there is no state.
+    batch. For the newest batch, only the output shows whether it is committed. With a position in the source,
+    the state there is read. StateError says, too, that there is no state.
+    """
+    for name, manifest, is_true in kept_manifests(store):
+        if at is None or manifest.position == at:
+            return FoundState(read_state(store, name, manifest.fingerprint), manifest.fingerprint, is_true)
+    raise StateError("the manifest of the state was removed in the meantime; try again")
+
+
+def kept_manifests(store: StateStore) -> Iterator[tuple[str, Manifest, bool]]:
+    """Yields the manifests of the states that :func:`find_state` may read, newest first, with their names.
+
+    Each with whether it is certainly committed.
     """
     names = history(store)
     if not names:
         raise StateError("the checkpoint has no state yet: no batch has ended")
     true = _newest_true(store, names)
     name = names[-1] if true is None else true
-    manifest = _manifest(store, name)
-    if manifest is None:
-        raise StateError(f"manifest {name} of the state was removed in the meantime; try again")
-    return FoundState(read_state(store, name, manifest.fingerprint), manifest.fingerprint, true is not None)
+    for _ in range(KEPT_STATES):
+        manifest = _manifest(store, name) if name else None
+        if manifest is None:
+            return
+        yield name, manifest, true is not None
+        name = manifest.before
 
 
 def stage_states(store: StateStore, state: State, *, top: int | None = None) -> list[StageState]:

@@ -11,13 +11,14 @@ from slackwater.sql.postgres.catalogue import (
     pull_schema,
     table_statement,
 )
-from slackwater.sql.postgres.ddl import parse_catalog
+from slackwater.sql.postgres.ddl import join_ddl, parse_catalog
 from slackwater.sql.postgres.types import GENERATED
 
 __all__ = [
     "GENERATED",
     "MISSING_PARTITION_ROOT",
     "find_tables",
+    "join_ddl",
     "parse_catalog",
     "published_by_partition",
     "pull_schema",

@@ -74,6 +74,16 @@ def parse_catalog(files: Mapping[str, str]) -> Catalog:
     return Catalog(tuple(map(_with_lost_columns, reader.tables.values())))
 
 
+def join_ddl(files: Mapping[str, str]) -> str:
+    """Returns one text with the statements of these texts (file name → text), in order, equal ones once."""
+    found: dict[tuple[tuple[str, str], ...], str] = {}
+    for path, text in files.items():
+        for each in _statements(SourceText(path, text)):
+            meaning = tuple((word.text, word.upper) for word in each.words)
+            found.setdefault(meaning, text[each.words[0].start : each.words[-1].end])
+    return "".join(f"{statement};\n" for statement in found.values())
+
+
 @dataclass(frozen=True, slots=True)
 class _Word:
     """A token of a DDL text.
