@@ -15,6 +15,7 @@ from typing import Any
 from slackwater.outputs.contract import SinkKind
 from slackwater.protocol import SlackwaterError, SystemClock
 from slackwater_certify import CertifyError
+from slackwater_lab.chaos.output import JUDGED_OUTPUTS
 from slackwater_lab.chaos.result import keep, newest_tables
 from slackwater_lab.chaos.run import run_session
 from slackwater_lab.chaos.schedule import (
@@ -297,7 +298,7 @@ def _add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rounds", type=_range, metavar="A-B", help=rounds)
     show = "print the schedule, or the tables of the newest runs that were kept; do nothing"
     add("--show", choices=("schedule", "table"), help=show)
-    add("--output", type=SinkKind, choices=[*SinkKind][:4], default=SinkKind.KAFKA, help=_OUTPUT_HELP)
+    add("--output", type=SinkKind, choices=JUDGED_OUTPUTS, default=SinkKind.KAFKA, help=_OUTPUT_HELP)
     consumers = "services read the topics and the output, and are killed and paused, too"
     add("--consumers", action="store_true", help=consumers)
     add("--rate", type=float, default=300.0, metavar="N", help="row changes per second (default 300)")

@@ -76,6 +76,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "run.class_archive": "0",
         "run.accept_changed_output": "1",
         "run.allow_missing_tables": "1",
+        "sidecar.commit_format": "avro",
         "sidecar.evidence": "inv.a=counts",
         "sidecar.topics": "inv.a=a",
         "sidecar.tables": "inv.a",

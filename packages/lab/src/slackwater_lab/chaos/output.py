@@ -279,6 +279,10 @@ class IcebergOutput(LakeOutput):
             self._catalog.close()
 
 
+JUDGED_OUTPUTS = (SinkKind.KAFKA, SinkKind.POSTGRES, SinkKind.DELTA, SinkKind.ICEBERG)
+"""The kinds that can be read as of a commit, which a judge has to do."""
+
+
 def make_output(kind: SinkKind, folder: Path, processes: Callable[[], Iterable[int]]) -> ChaosOutput:
     """Makes the output of a run; nothing runs yet."""
     if kind is SinkKind.KAFKA:
