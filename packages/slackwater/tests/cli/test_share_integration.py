@@ -97,7 +97,7 @@ def test_the_plan_is_shown_and_a_folder_is_written_that_is_a_revision_of_both(
     capsys.readouterr()
     assert world.share(*parts, "--into", both) == 1
     told = capsys.readouterr().out
-    assert told.splitlines()[0] == f"changed: {both / 'views' / 'small.sql'}"
+    assert told.splitlines()[0] == f"changed: {both / 'views' / 'reminders.sql'}"
 
     other = world.write(
         "other", "o.total + 2 AS last", f"revision = 2\n[revision_of]\n{names[0]} = ['other']\n"
