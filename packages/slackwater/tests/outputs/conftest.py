@@ -168,6 +168,17 @@ def in_avro(registry: RegistryServer) -> Callable[[KafkaSinkSettings], KafkaSink
 
 
 @pytest.fixture
+def in_one_topic() -> Callable[[KafkaSinkSettings], KafkaSinkSettings]:
+    """Lets settings have the views one and two in the topic of their first view; two is written first."""
+
+    def share(settings: KafkaSinkSettings) -> KafkaSinkSettings:
+        topic = replace(settings.outputs[0], partition_by="id")
+        return replace(settings, outputs=(replace(topic, view="one", place=1), replace(topic, view="two")))
+
+    return share
+
+
+@pytest.fixture
 def make_settings(bootstrap: str) -> MakeSettings:
     """Settings of a pipeline nobody else has."""
 
@@ -215,7 +226,7 @@ def make_batch() -> MakeBatch:
             transactions=tuple((500 + lsn, lsn, 1_000 * lsn) for lsn in lsns),
         )
         if documents is None:
-            documents = [(lsn, b"k%d" % lsn, b"batch %d lsn %d" % (batch_id, lsn)) for lsn in lsns]
+            documents = [(lsn, b'{"id":%d}' % lsn, b"batch %d lsn %d" % (batch_id, lsn)) for lsn in lsns]
         views = {0: documents} if others is None else {0: documents, **others}
         payloads = {view: packed(found) for view, found in views.items()}
         return DocumentBatch(batch_id, header, payloads, state or f"state {batch_id}")

@@ -331,9 +331,7 @@ def output(request: pytest.FixtureRequest) -> Iterator[Output]:
         plain = request.getfixturevalue("make_settings")(Emit.TRANSACTIONS, views=2)
         settings = request.getfixturevalue("in_avro")(plain)
         if request.param == ONE_TOPIC:
-            topic = replace(settings.outputs[0], partition_by="id")
-            outputs = (replace(topic, view="one", place=1), replace(topic, view="two"))
-            settings = replace(settings, outputs=outputs)
+            settings = request.getfixturevalue("in_one_topic")(settings)
         broker = request.getfixturevalue("kafka_broker")
         yield KafkaOutput(settings, request.getfixturevalue("topics"), broker)
         return

@@ -21,7 +21,7 @@ from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedErro
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
-from slackwater.protocol import KafkaSettings, SkipDecision, StateError, UnavailableError
+from slackwater.protocol import KafkaSettings, SkipDecision, StateError, UnavailableError, commit_id
 from slackwater_lab.probes import CrashAt, CrashError, LookAt
 from slackwater_lab.topics import make_topics
 
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.integration
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
+Change = Callable[[KafkaSinkSettings], KafkaSinkSettings]
 Topics = Any  # the reader of conftest.py
 QUERY = "0f5c2f6e-query"
 STEPS_BEFORE_COMMIT = [step for step in SinkStep if step is not SinkStep.COMMITTED]
@@ -118,25 +119,30 @@ def test_batches_become_visible_with_their_commit_records_and_progress(
 
 
 @pytest.mark.parametrize("emit", list(Emit))
+@pytest.mark.parametrize("schemas", [[], ["two", "one"]], ids=["a topic", "one topic"])
 def test_commit_records_name_exactly_the_offsets_of_the_documents(
     make_settings: MakeSettings,
     make_batch: MakeBatch,
     topics: Topics,
-    in_avro: Callable[[KafkaSinkSettings], KafkaSinkSettings],
+    in_avro: Change,
+    in_one_topic: Change,
     emit: Emit,
+    schemas: list[str],
 ) -> None:
-    settings = in_avro(make_settings(emit))
-    run(settings, [make_batch(n) for n in range(3)])
+    """In both forms; those of a topic that views share name the schemas of all of them."""
+    plain = in_avro(make_settings(emit))
+    settings = in_one_topic(plain) if schemas else plain
+    topic = settings.outputs[0].name
+    of_two = [{1: [(10 * n + 3, b'{"id":%d,"two":%d}' % (i, i), b"{}") for i in range(4)]} for n in range(3)]
+    run(settings, [make_batch(n, others=of_two[n] if schemas else None) for n in range(3)])
     by_commit: dict[int, dict[int, list[int]]] = {}
     for record in topics.documents(settings):
         lsn = int(record.headers["slackwater-commit-lsn"])
         by_commit.setdefault(lsn, {}).setdefault(record.partition, []).append(record.offset)
     commits = topics.commits(settings)
-    assert len(topics.avro_commits(settings)) == len(commits)
     told = {
         commit.commit_lsn: {
-            p: (r.count, r.first_offset, r.last_offset)
-            for p, r in commit.offsets[settings.outputs[0].name].items()
+            p: (r.count, r.first_offset, r.last_offset) for p, r in commit.offsets[topic].items()
         }
         for commit in commits
     }
@@ -145,6 +151,23 @@ def test_commit_records_name_exactly_the_offsets_of_the_documents(
         for lsn, partitions in by_commit.items()
     }
     assert all(a.commit_lsn == b.previous_lsn for a, b in pairwise(commits))
+    assert [(each["commit_id"], each["topics"]) for each in topics.avro_commits(settings)] == [
+        (
+            commit_id(1, lsn),
+            [
+                {
+                    "topic_name": topic,
+                    "schema_names": schemas or [topic],
+                    "offsets": [
+                        {"partition": p, "min_offset": offsets[0], "max_offset": offsets[-1]}
+                        for p, offsets in sorted(partitions.items())
+                    ],
+                }
+            ],
+        )
+        for lsn, partitions in sorted(by_commit.items())
+    ]
+    assert sum(each.record_count for each in commits) == (42 if schemas else 30)
 
 
 def test_keys_go_to_the_partition_the_java_producer_would_choose(
