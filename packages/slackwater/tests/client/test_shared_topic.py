@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -16,14 +17,17 @@ import msgspec
 import pytest
 import zstandard
 
+from slackwater.cli import main
 from slackwater.client import PipelineViews, StateNotKeptError, TopicOutput, TransactionalConsumer, read_views
 from slackwater.client.topic_views import TopicReaders
+from slackwater.cuts import PipelineLog
 from slackwater.dev import KafkaBroker
 from slackwater.engine.payloads import Document, DocumentBatch
 from slackwater.outputs.contract import Emit
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.protocol import BatchHeader, CommitPosition, ConfigError, KafkaSettings, SystemClock
+from slackwater_lab.fakes.topics import REGISTRATION
 from slackwater_lab.topics import make_topics, read_to_end
 
 pytestmark = pytest.mark.integration
@@ -38,8 +42,10 @@ SHARES = ["by unit", *(pytest.param(each, marks=pytest.mark.slow) for each in ("
 class Shop:
     """A pipeline with two views in one topic; orders precede their lines."""
 
-    def __init__(self, bootstrap: str, emit: Emit = Emit.TRANSACTIONS) -> None:
+    def __init__(self, bootstrap: str, emit: Emit = Emit.TRANSACTIONS, plus: int = 0) -> None:
         self.name, self.kafka = f"p{uuid.uuid4().hex[:10]}", KafkaSettings(bootstrap)
+        self.plus = plus
+        """By this, the values of lines differ from what is right."""
         self.topic, self._batch = f"{self.name}.shop", 0
         outputs = tuple(
             OutputTopic(self.topic, 3, view=view, partition_by="customer_id", place=-number)
@@ -66,7 +72,7 @@ class Shop:
                     key = {"customer_id": customer, **key}
                     text = json.dumps(key)
                     gone = view == "lines" and lsn % 7 == 0
-                    found[view].append((lsn, text.encode(), None if gone else document(key, lsn)))
+                    found[view].append((lsn, text.encode(), None if gone else self._document(view, key, lsn)))
                     self.written.append((str(customer), view, text, lsn))
         header = BatchHeader(
             source="inv",
@@ -94,12 +100,11 @@ class Shop:
         for _, name, key, lsn in self.written:
             if name == view and lsn <= at:
                 gone = view == "lines" and lsn % 7 == 0
-                newest[key] = None if gone else json.loads(document(json.loads(key), lsn))
+                newest[key] = None if gone else json.loads(self._document(view, json.loads(key), lsn))
         return sorted((each for each in newest.values() if each is not None), key=str)
 
-
-def document(key: dict[str, int], lsn: int) -> bytes:
-    return json.dumps({**key, "value": lsn}).encode()
+    def _document(self, view: str, key: dict[str, int], lsn: int) -> bytes:
+        return json.dumps({**key, "value": lsn + (self.plus if view == "lines" else 0)}).encode()
 
 
 def shown(documents: Any) -> list[Any]:
@@ -156,6 +161,35 @@ def test_readers_of_a_pipeline_name_all_views_of_a_topic(shop: Shop) -> None:
     with TransactionalConsumer(shop.kafka, both, group=shop.name) as consumer:
         found = [next(iter(consumer)) for _ in range(COMMITS)]
     assert [(each.commit.lsn, len(each.records)) for each in found] == [(n, 4) for n in range(1, COMMITS + 1)]
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_revisions_are_compared_view_by_view(
+    kafka_broker: KafkaBroker, capsys: pytest.CaptureFixture[str], is_wrong: bool
+) -> None:
+    old, new = Shop(kafka_broker.bootstrap), Shop(kafka_broker.bootstrap, plus=is_wrong)
+    with closing(PipelineLog(old.kafka)) as log:
+        log.ensure()
+        for number, shop in enumerate((old, new), 1):
+            shop.publish_all(number + 1)
+            views = tuple(
+                replace(REGISTRATION.views[0], name=view, output=shop.topic, format="", output_source="")
+                for view in VIEWS
+            )
+            of_shop = replace(REGISTRATION, pipeline=shop.name, base_name=old.name, views=views)
+            log.register(replace(of_shop, revision=number))
+    keys = ("--key", "lines=customer_id,order,line", "--key", "orders=customer_id,order")
+    ask = ["revise", "compare", old.name, *keys, "--bootstrap", kafka_broker.bootstrap, "--json"]
+    assert main.run(ask) == is_wrong, capsys.readouterr().err
+    found = json.loads(capsys.readouterr().out)["views"]
+    at = 2 * COMMITS
+    counts = {view: [each["equal"], each["different"]] for view, each in found.items()}
+    lines, orders = (len(old.state(view, at)) for view in VIEWS)
+    assert counts == {"lines": [0, lines] if is_wrong else [lines, 0], "orders": [orders, 0]}
+    assert {(each["commit_lsn"], each["only_old"], each["only_new"]) for each in found.values()} == {
+        (at, 0, 0)
+    }
+    assert found["lines"]["columns"] == ({"value": lines} if is_wrong else {})
 
 
 def test_the_page_shows_what_runs_here() -> None:

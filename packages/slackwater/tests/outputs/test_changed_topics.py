@@ -261,6 +261,75 @@ def test_a_topic_that_is_changed_while_a_run_writes_ends_the_run(
         assert len(topics.documents(settings)) == 10
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(delete_output, marks=pytest.mark.slow),
+        pytest.param(delete_commits, marks=pytest.mark.slow),
+        replace_output,
+        add_partitions,
+        write_to_output,
+    ],
+)
+def test_a_topic_of_several_views_that_is_changed_while_a_run_writes_ends_the_run_until_it_is_accepted(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    broker: Broker,
+    in_one_topic: Callable[[KafkaSinkSettings], KafkaSinkSettings],
+    damage: Damage,
+) -> None:
+    """The change is named once, whichever views are in the topic, and the next run accepts it."""
+
+    def batch(number: int) -> DocumentBatch:
+        return make_batch(number, others={1: [(10 * number + 1, b'{"id":1,"two":1}', b"two")]})
+
+    times = {"request_timeout": timedelta(seconds=5), "patience": timedelta(seconds=10)}
+    settings = replace(in_one_topic(make_settings(Emit.TRANSACTIONS)), **times)  # type: ignore[arg-type]
+    sink = KafkaSink(settings)
+    sink.open()
+    sink.write(QUERY, batch(0))
+    damage(broker, settings)
+    with pytest.raises(StateError, match=r"deleted|found 6|another writer") as told:
+        sink.write(QUERY, batch(1))
+    sink.close()
+    assert str(told.value).count(f"topic {out(settings)!r}") <= 1
+    assert "--accept-changed-output" in str(told.value)
+    assert [p.batch_id for p in topics.progress(settings)] == [0]
+    run(replace(settings, accept_changed_output=True), [batch(1)])
+    run(settings, [batch(2)])
+    of_view = [record.headers.get("slackwater-view") for record in topics.documents(settings)]
+    assert [of_view.count(view) for view in (b"one", b"two")] in ([30, 3], [20, 2])
+    assert [p.batch_id for p in topics.progress(settings)] == [0, 1, 2]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("damage", [replace_output, add_partitions, write_to_output])
+def test_a_run_that_accepts_changes_continues_in_a_topic_of_several_views(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    broker: Broker,
+    in_one_topic: Callable[[KafkaSinkSettings], KafkaSinkSettings],
+    damage: Damage,
+) -> None:
+    settings = in_one_topic(make_settings(Emit.TRANSACTIONS))
+    sink = KafkaSink(replace(settings, accept_changed_output=True))
+    sink.open()
+    others = [{1: [(10 * n + 1, b'{"id":1,"two":1}', b"two")]} for n in range(3)]
+    sink.write(QUERY, make_batch(0, others=others[0]))
+    damage(broker, settings)
+    for number in (1, 2):
+        sink.write(QUERY, make_batch(number, others=others[number]))
+    sink.close()
+    known = {(each.partition, each.offset) for each in topics.documents(settings)}
+    for commit in topics.commits(settings)[10:]:
+        for partition, held in commit.offsets[out(settings)].items():
+            assert known.issuperset((partition, n) for n in range(held.first_offset, held.last_offset + 1))
+    run(settings, [make_batch(3)])
+
+
 def test_what_was_aborted_is_not_taken_for_records_of_others(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

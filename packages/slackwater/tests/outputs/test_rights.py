@@ -23,10 +23,16 @@ from slackwater_lab.servers.stack import LabBroker
 pytestmark = pytest.mark.integration
 
 MakeBatch = Callable[..., DocumentBatch]
+Change = Callable[[KafkaSinkSettings], KafkaSinkSettings]
 Topics = Any  # the reader of conftest.py
 QUERY = "0f5c2f6e-query"
 USER, PASSWORD = "writer", "secret-of-the-writer"
 SECONDS = 60.0
+ONE_TOPIC = "one topic"
+"""Of two views."""
+OF_BOTH = pytest.mark.parametrize(
+    "settings", ["one view", pytest.param(ONE_TOPIC, marks=pytest.mark.full)], indirect=True
+)
 T, X = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 
@@ -82,9 +88,13 @@ def rights(broker: LabBroker) -> Rights:
     return Rights(broker)
 
 
-@pytest.fixture
+@pytest.fixture(params=["one view"])
 def settings(
-    broker: LabBroker, rights: Rights, in_avro: Callable[[KafkaSinkSettings], KafkaSinkSettings]
+    broker: LabBroker,
+    rights: Rights,
+    in_avro: Change,
+    in_one_topic: Change,
+    request: pytest.FixtureRequest,
 ) -> KafkaSinkSettings:
     """Those of a pipeline whose user has the rights that the documentation asks for."""
     name = f"p{uuid.uuid4().hex[:12]}"
@@ -99,7 +109,7 @@ def settings(
         outputs=(OutputTopic(f"{name}.out", 2),),
         kafka=KafkaSettings(broker.bootstrap_for("users"), options),
     )
-    found = in_avro(found)
+    found = in_avro(found if request.param == "one view" else in_one_topic(found))
     for topic in (*found.written_topics, found.progress_topic):
         rights.grant(
             T,
@@ -137,18 +147,23 @@ def resources(settings: KafkaSinkSettings) -> dict[str, tuple[ResourceType, str]
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("resource", "operation"),
+    ("settings", "resource", "operation"),
     [
-        ("output", AclOperation.WRITE),
-        ("output", AclOperation.READ),
-        pytest.param("commits", AclOperation.WRITE, marks=pytest.mark.slow),
-        pytest.param("commits", AclOperation.READ, marks=pytest.mark.slow),
-        ("commits in Avro", AclOperation.WRITE),
-        pytest.param("commits in Avro", AclOperation.READ, marks=pytest.mark.slow),
-        pytest.param("progress", AclOperation.WRITE, marks=pytest.mark.slow),
-        pytest.param("progress", AclOperation.READ, marks=pytest.mark.slow),
-        ("transactional id", AclOperation.WRITE),
+        ("one view", "output", AclOperation.WRITE),
+        ("one view", "output", AclOperation.READ),
+        pytest.param("one view", "commits", AclOperation.WRITE, marks=pytest.mark.slow),
+        pytest.param("one view", "commits", AclOperation.READ, marks=pytest.mark.slow),
+        ("one view", "commits in Avro", AclOperation.WRITE),
+        pytest.param("one view", "commits in Avro", AclOperation.READ, marks=pytest.mark.slow),
+        pytest.param("one view", "progress", AclOperation.WRITE, marks=pytest.mark.slow),
+        pytest.param("one view", "progress", AclOperation.READ, marks=pytest.mark.slow),
+        ("one view", "transactional id", AclOperation.WRITE),
+        (ONE_TOPIC, "output", AclOperation.WRITE),
+        pytest.param(ONE_TOPIC, "output", AclOperation.READ, marks=pytest.mark.slow),
+        pytest.param(ONE_TOPIC, "commits", AclOperation.WRITE, marks=pytest.mark.slow),
+        pytest.param(ONE_TOPIC, "commits in Avro", AclOperation.WRITE, marks=pytest.mark.slow),
     ],
+    indirect=["settings"],
 )
 def test_a_right_that_is_taken_away_is_named_with_its_user_and_the_next_run_goes_on(
     settings: KafkaSinkSettings,
@@ -176,6 +191,7 @@ def test_a_right_that_is_taken_away_is_named_with_its_user_and_the_next_run_goes
     assert [record.batch_id for record in topics.progress(settings)] == [0, 1]
 
 
+@OF_BOTH
 def test_a_right_that_is_taken_away_within_a_batch_ends_the_run(
     settings: KafkaSinkSettings, rights: Rights, make_batch: MakeBatch, topics: Topics
 ) -> None:
@@ -197,6 +213,7 @@ def test_a_right_that_is_taken_away_within_a_batch_ends_the_run(
     assert len(topics.documents(settings)) == 10
 
 
+@OF_BOTH
 def test_topics_that_may_not_be_made_are_named(
     settings: KafkaSinkSettings, rights: Rights, make_batch: MakeBatch
 ) -> None:

@@ -14,7 +14,7 @@ import fastavro
 import pytest
 
 from slackwater.engine.payloads import Document, DocumentBatch, with_documents
-from slackwater.kafka.registry import SchemaRegistry
+from slackwater.kafka.registry import SchemaRegistry, SubjectStrategy
 from slackwater.outputs.contract import Emit, Format, KeyFormat, OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputForm, output_form
 from slackwater.outputs.kafka.sink import KafkaSink
@@ -61,14 +61,12 @@ def with_form(settings: KafkaSinkSettings, of: OutputForm, server: RegistryServe
     return replace(settings, outputs=outputs, registry=RegistrySettings(url=server.url))
 
 
-def handed_over(batch: DocumentBatch, of: OutputForm) -> DocumentBatch:
-    """The batch as workers hand it over."""
-    encode = of.encoder()
-    if encode is None:
-        return batch
-    payloads = {
-        view: tuple(with_documents(p, encode) for p in found) for view, found in batch.payloads.items()
-    }
+def handed_over(batch: DocumentBatch, *forms: OutputForm) -> DocumentBatch:
+    """The batch as workers hand it over, with the form of each view."""
+    payloads = dict(batch.payloads)
+    for view, encode in enumerate(each.encoder() for each in forms):
+        if encode is not None:
+            payloads[view] = tuple(with_documents(each, encode) for each in payloads[view])
     return replace(batch, payloads=payloads)
 
 
@@ -284,6 +282,65 @@ def test_plain_documents_with_json_keys_need_no_form() -> None:
 
 
 InAvro = Callable[[KafkaSinkSettings], KafkaSinkSettings]
+LINES = PublishedView(
+    "lines",
+    "",
+    ("line", "id"),
+    (*COLUMNS[:1], OutputColumn("line", "BIGINT"), OutputColumn("note", "VARCHAR")),
+    "",
+    (),
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("strategy", "value", "subjects"),
+    [
+        (SubjectStrategy.RECORD, Format.AVRO, ["slackwater.lines", "slackwater.orders"]),
+        (
+            SubjectStrategy.TOPIC_RECORD,
+            Format.AVRO,
+            ["{topic}-slackwater.lines", "{topic}-slackwater.orders"],
+        ),
+        (SubjectStrategy.RECORD, Format.JSON_SCHEMA, ["lines", "orders"]),
+    ],
+)
+def test_views_of_one_topic_are_decoded_each_by_its_own_schema(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    server: RegistryServer,
+    in_one_topic: InAvro,
+    strategy: SubjectStrategy,
+    value: Format,
+    subjects: list[str],
+) -> None:
+    forms = {view.name: form(value, view=view) for view in (VIEW, LINES)}
+    settings = in_one_topic(with_form(make_settings(Emit.TRANSACTIONS, 2), forms["orders"], server))
+    outputs = tuple(
+        replace(output, view=view, form=forms[view], subject_strategy=strategy)
+        for output, view in zip(settings.outputs, forms, strict=True)
+    )
+    settings = replace(settings, outputs=outputs)
+    lines: list[Document] = [
+        (1, b'{"line":7,"id":1}', b'{"id":1,"line":7,"note":"a"}'),
+        (2, b'{"line":7,"id":1}', None),
+        (2, b'{"line":8,"id":2}', b'{"id":2,"line":8,"note":null}'),
+    ]
+    written(settings, [handed_over(make_batch(0, DOCUMENTS, others={1: lines}), *forms.values())])
+
+    topic = settings.outputs[0].name
+    assert sorted(server.subjects) == [each.format(topic=topic) for each in subjects]
+    found: dict[str, list[Any]] = {view: [] for view in forms}
+    for record in topics.documents(settings):
+        document = decoded(record.value, server)
+        if document is not None and "total" in document and document["total"] is not None:
+            document["total"] = str(document["total"])
+        lsn, view = int(record.headers["slackwater-commit-lsn"]), record.headers["slackwater-view"].decode()
+        found[view].append((lsn, json.loads(record.key), document))
+    for view, documents in (("orders", DOCUMENTS), ("lines", lines)):
+        expected = [(lsn, json.loads(key), value and json.loads(value)) for lsn, key, value in documents]
+        assert sorted(found[view], key=str) == sorted(expected, key=str), view
 
 
 def test_commit_records_in_avro_carry_the_id_of_the_printed_schema(
