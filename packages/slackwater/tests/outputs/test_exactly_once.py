@@ -1,16 +1,22 @@
 """What a ``read_committed`` reader of a real broker sees of a sink that fails at every step."""
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
+from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.cdc.batch import OffsetSpan
 from slackwater.cuts import CutLog
@@ -21,7 +27,15 @@ from slackwater.outputs.kafka.answers import SinkProducer, TransactionFailedErro
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.sink import KafkaSink
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
-from slackwater.protocol import KafkaSettings, SkipDecision, StateError, UnavailableError, commit_id
+from slackwater.protocol import (
+    KafkaSettings,
+    SkipDecision,
+    StateError,
+    SystemClock,
+    UnavailableError,
+    commit_id,
+)
+from slackwater_lab.fakes.registry import RegistryServer
 from slackwater_lab.probes import CrashAt, CrashError, LookAt
 from slackwater_lab.topics import make_topics
 
@@ -31,6 +45,7 @@ MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
 Change = Callable[[KafkaSinkSettings], KafkaSinkSettings]
 Topics = Any  # the reader of conftest.py
+EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "whole_transactions.py"
 QUERY = "0f5c2f6e-query"
 STEPS_BEFORE_COMMIT = [step for step in SinkStep if step is not SinkStep.COMMITTED]
 
@@ -168,6 +183,59 @@ def test_commit_records_name_exactly_the_offsets_of_the_documents(
         for lsn, partitions in sorted(by_commit.items())
     ]
     assert sum(each.record_count for each in commits) == (42 if schemas else 30)
+
+
+@pytest.mark.full
+def test_commit_records_are_right_in_both_forms_though_compaction_has_removed_documents(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    in_avro: Change,
+    registry: RegistryServer,
+) -> None:
+    """Read by the plain example. Every batch replaces all documents of the one before, except two."""
+    settings = in_avro(replace(make_settings(Emit.LATEST, 2), keep=timedelta(0)))
+    topic = settings.outputs[0].name
+
+    def batch(number: int) -> DocumentBatch:
+        keys = [*range(2 * number, 2 * number + 2), *range(100, 108)]
+        return make_batch(number, [(10 * number + 1, b"%d" % key, b"batch %d" % number) for key in keys])
+
+    run(settings, [batch(0), batch(1)])
+    written = topics.documents(settings)
+    compact(settings.kafka.bootstrap, topic)
+    batches, clock = count(2), SystemClock()
+    deadline = clock.monotonic() + 300
+    while len(left := [each for each in topics.documents(settings) if each.value == b"batch 0"]) > 2:
+        assert clock.monotonic() < deadline, "the broker compacts nothing"
+        run(settings, [batch(next(batches))])
+    assert all(each in written for each in left)
+    for log in ([f"{topic}.commits"], [f"{topic}.commits-avro", registry.url]):
+        arguments = [sys.executable, str(EXAMPLE), settings.kafka.bootstrap, *log]
+        ran = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
+        assert ran.returncode == 0, ran.stderr
+        found = [json.loads(line) for line in ran.stdout.splitlines()]
+        assert found[0]["removed"] == 8
+        for number, each in enumerate(found):
+            assert each["id"] == commit_id(1, 10 * number + 10)
+            assert {document[4] for document in each["documents"]} == {f"batch {number}"}
+            assert each["removed"] + len(each["documents"]) == 10
+        held = [(p, offset, key.encode()) for _, p, offset, key, _ in found[0]["documents"]]
+        assert held == [(each.partition, each.offset, each.key) for each in left]
+        assert len(found[-1]["documents"]) == 10, "nothing has replaced them"
+
+
+def compact(bootstrap: str, topic: str) -> None:
+    """Has the broker compact a topic as soon as it can."""
+    wanted = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in wanted.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(60)
 
 
 def test_keys_go_to_the_partition_the_java_producer_would_choose(
