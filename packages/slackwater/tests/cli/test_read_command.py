@@ -11,6 +11,7 @@ import pytest
 from slackwater.cli import main
 from slackwater.cli.commands.read import answer, answer_rows, document_lines, parse_key, snapshot_json
 from slackwater.cli.given_pipelines import (
+    INDEXES,
     KINDS,
     NamedPipeline,
     named_pipelines,
@@ -31,7 +32,15 @@ AT = CommitPosition(1, 0x153D218)
 
 
 def test_the_kinds_are_those_that_pipelines_can_have() -> None:
-    assert list(KINDS) == [kind.value for kind in SinkKind]
+    assert [*KINDS, INDEXES] == [kind.value for kind in SinkKind]
+
+
+@pytest.mark.parametrize("command", [("read",), ("wait", "--lsn", "0/1")])
+def test_search_indexes_are_refused_by_name(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([*command, "--pipeline", "p", "--kind", "opensearch"]) == 1
+    assert "pipeline 'p' writes search indexes, which are not read here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,8 @@ pipelines_to_read = options(
     ),
     click.option(
         "--kind",
-        type=click.Choice(KINDS),
+        type=click.Choice((*KINDS, INDEXES)),
+        metavar=f"[{'|'.join(KINDS)}]",
         default=KINDS[0],
         show_default=True,
         help="Kind of the outputs of each --pipeline; folders contain this information.",
