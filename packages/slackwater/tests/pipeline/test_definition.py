@@ -9,12 +9,14 @@ import pytest
 
 from slackwater.engine.settings import Scope
 from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
+from slackwater.outputs.search.ledger import index_of
 from slackwater.pipeline import ViewOutput, load_pipeline, pipeline_definition
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.definition import pipeline_fingerprint, rights_of
 from slackwater.pipeline.settings import revision_checkpoint
 from slackwater.pipeline.toml_table import MAX_FILE_BYTES
 from slackwater.protocol import ConfigError
+from slackwater.protocol.keys import search_ledger
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.plan import DocumentsOutput
 from slackwater.sql.postgres import parse_catalog
@@ -47,6 +49,40 @@ def test_only_name_and_source_are_required(folder: Path) -> None:
     definition = load_pipeline(folder)
     assert (definition.emit, definition.buckets) == (Emit.LATEST, None)
     assert definition.outputs == (ViewOutput("orders_with_lines", "orders_with_lines"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "says"),
+    [
+        ("Shop", "i", r"name: an index is named after it: 'Shop': expected lower-case letters"),
+        ("-shop", "i", r"name: an index is named after it: '-shop'"),
+        ("s" * 151, "i", r"name: an index is named after it: 's+': .* at most 150"),
+        *(
+            ("shop", index, f"outputs: index of view 'orders_with_lines': {index!r}: expected lower-case")
+            for index in ("Orders", "_i", "-i", "+i", ".i", "i/j", "i j", "i#", "i:", "i*", "ä", "i" * 151)
+        ),
+        ("shop", "slackwater.shop", "index of view 'orders_with_lines': 'slackwater.shop'"),
+        ("shop", "shop.orders_with_lines", "index of view 'orders_with_lines': 'shop.orders_with_lines'"),
+    ],
+)
+def test_names_that_a_cluster_refuses_or_that_have_another_meaning_are_refused(
+    folder: Path, name: str, index: str, says: str
+) -> None:
+    write(folder, f'name = "{name}"\nsource = "inv"\n[output]\nkind = "opensearch"\nindex = "{index}"')
+    with pytest.raises(ConfigError, match=re.escape(says) if "+" in index or "*" in index else says):
+        load_pipeline(folder)
+
+
+def test_the_longest_names_are_accepted_by_a_cluster_with_what_is_added(folder: Path) -> None:
+    name, index = "s" * 147, "i" * 150
+    write(
+        folder,
+        f'name = "{name}"\nrevision = 2\nsource = "inv"\n[output]\nkind = "opensearch"\nindex = "{index}"',
+    )
+    definition = load_pipeline(folder)
+    for alias in (definition.outputs[0].name, search_ledger(definition.name)):
+        assert len(f"{index_of(alias)}.run-{2**31}-{'0' * 32}") <= 255
+    assert (definition.base_name, definition.name) == (name, f"{name}.v2")
 
 
 SOURCE = 'name = "o"\nsource = "inv"\nemit = "transactions"\n[output]\nformat = "debezium"\n'

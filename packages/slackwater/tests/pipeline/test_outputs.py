@@ -161,6 +161,16 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
             "totals writes topic 'a.transaction', which describes the transactions of orders",
         ),
         (
+            {
+                "outputs": {
+                    "orders": {"kind": "opensearch", "index": "a"},
+                    "totals": {"kind": "opensearch", "index": "a-versions"},
+                }
+            },
+            "outputs",
+            "orders and totals both write index 'a-versions'",
+        ),
+        (
             {"outputs": {"orders": {"topic": "totals.commits"}}},
             "outputs",
             "both write topic 'totals.commits'",

@@ -11,6 +11,7 @@ from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Evaluators, Scope, StageSettings
 from slackwater.kafka.registry import SubjectStrategy
 from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind, is_nested
+from slackwater.outputs.search.ledger import index_of
 from slackwater.pipeline.checkpoint import STATE_VERSION, Fingerprint
 from slackwater.pipeline.settings import revision_name
 from slackwater.protocol import CommitFormat, ConfigError, SourceTopics
@@ -31,6 +32,8 @@ from slackwater.sql.planner.sharing import stage_uses
 
 _SHARING = "; views that are partitioned by a column (partition_by) may share one"
 _SEVERAL_TEXTS = frozenset(("FLOAT", "DOUBLE", "JSON", "INTERVAL", "TIME WITH TIME ZONE"))
+_INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,149}")
+"""Clusters also accept it with what is added for versions and runs, as this has at most 255 bytes."""
 _SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 """The name of a topic that contains a table of a source, <prefix>.<schema>.<table>."""
 
@@ -197,6 +200,7 @@ def checked(definition: PipelineDefinition, error: MakeError) -> PipelineDefinit
 
     Documents for tables of a source are changes in its plan.
     """
+    _check_indexes(definition, error)
     check_places(definition.outputs, error)
     for output in definition.outputs:
         if output.history and definition.emit is not Emit.TRANSACTIONS:
@@ -220,6 +224,18 @@ def checked(definition: PipelineDefinition, error: MakeError) -> PipelineDefinit
         _check_tables(definition, tables, error)
     _check_topics(definition, error)
     return replace(definition, plan=with_documents_before(definition.plan, tables)) if tables else definition
+
+
+def _check_indexes(definition: PipelineDefinition, error: MakeError) -> None:
+    """Refuses names that a cluster refuses for indexes, and those of aliases for ledgers and readers."""
+    indexes = [output for output in definition.outputs if output.kind is SinkKind.OPENSEARCH]
+    names = [("outputs", f"index of view {output.view!r}", output.name) for output in indexes]
+    for key, what, name in (*names, ("name", "an index is named after it", definition.name)) if names else ():
+        taken = ("slackwater.", f"{definition.base_name}.") if key == "outputs" else ("slackwater.",)
+        if not _INDEX_NAME.fullmatch(name) or name.startswith(taken):
+            problem = "expected lower-case letters, digits, '_', '-' and '.', at most 150"
+            hint = f"begin with a letter or digit, and not with {' or '.join(map(repr, taken))}"
+            raise error(key, f"{what}: {name!r}: {problem}", hint)
 
 
 def check_places(outputs: Sequence[ViewOutput], error: MakeError) -> None:
@@ -338,6 +354,8 @@ def _check_tables(definition: PipelineDefinition, tables: Sequence[int], error: 
 
 def _own_places(output: ViewOutput) -> tuple[str, ...]:
     """Returns the names of everything that an output writes."""
+    if output.kind is SinkKind.OPENSEARCH:
+        return (output.name, index_of(output.name))
     if output.kind is not SinkKind.KAFKA:
         return (output.name, *((output.name + HISTORY_SUFFIX,) if output.history else ()))
     in_avro = (avro_commit_topic(output.name),) if output.commit_format is CommitFormat.AVRO else ()

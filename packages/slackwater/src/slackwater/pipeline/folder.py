@@ -45,7 +45,6 @@ from slackwater.sql.postgres import parse_catalog
 _DEFAULT_SCHEMA = {SinkKind.POSTGRES: "public", SinkKind.DELTA: "views", SinkKind.ICEBERG: "views"}
 _RESERVED_SCHEMA = "slackwater"
 _TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")
-_INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,149}")
 _SOURCE_SCHEMA = "public"
 _LONGEST_NAME = 63
 
@@ -210,7 +209,8 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
             raise table.error(min(others), "cannot be combined with publish = false", hint)
         return None
     if general.kind is SinkKind.OPENSEARCH:
-        return _output_index(table, table.read(_IndexOutput), view, revision)
+        index = table.read(_IndexOutput).index or revision_name(view, revision).replace(".", "_").lower()
+        return ViewOutput(view, index, kind=general.kind)
     if general.kind is not SinkKind.KAFKA:
         return _output_table(table, table.read(_TABLE_OUTPUTS[general.kind]), view, revision)
     output = table.read(_TopicOutput)
@@ -246,14 +246,6 @@ def _output_table(table: TomlTable, output: _TableOutput, view: str, revision: i
             "table", f"{name!r} is too long for the table of its versions, {name}{HISTORY_SUFFIX}"
         )
     return ViewOutput(view, name, kind=output.kind, history=history)
-
-
-def _output_index(table: TomlTable, output: _IndexOutput, view: str, revision: int) -> ViewOutput:
-    name = output.index or revision_name(view, revision).replace(".", "_").lower()
-    if not _INDEX_NAME.fullmatch(name) or name.startswith(f"{_RESERVED_SCHEMA}."):
-        problem = "expected lower-case letters, digits, '_', '-' and '.', at most 150, not beginning with"
-        raise table.error("index", f"{name!r}: {problem} '_', '-' or '{_RESERVED_SCHEMA}.'")
-    return ViewOutput(view, name, kind=output.kind)
 
 
 def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:

@@ -305,11 +305,10 @@ def plan(
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.change_plan import Begins, plan_change, plan_lines
     from slackwater.pipeline.dry_run import examine_run
-    from slackwater.pipeline.settings import revision_name
 
     own, output = _run_settings(settings, copy_state_of), Output()
     definition = load_pipeline(pipeline_folder(pipeline))
-    known = _known(settings, definition.name.removesuffix(revision_name("", definition.revision)))
+    known = _known(settings, definition.base_name)
     problems = [found for found in examine_run(definition, own) if found.verdict.is_problem]
     found = replace(
         plan_change(definition, own, known, pipeline),
