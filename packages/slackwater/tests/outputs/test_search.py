@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from slackwater.protocol import (
     ConfigError,
     OvertakenError,
     SearchSettings,
+    SlackwaterError,
     StateError,
     SystemClock,
     UnavailableError,
@@ -60,6 +62,17 @@ class Cluster:
 
     def sink(self, settings: SearchSinkSettings | None = None, **options: Any) -> SearchSink:
         return SearchSink(settings or self.settings, self.fake, **options)
+
+    def refuses(self, settings: SearchSinkSettings | None = None) -> None:
+        """Raises what a run raises, after the dry run has raised the same and has written nothing."""
+        before = deepcopy(self.fake.indexes)
+        with pytest.raises(SlackwaterError) as checked:
+            self.sink(settings).check(QUERY)
+        assert before == self.fake.indexes
+        with pytest.raises(SlackwaterError) as refused:
+            self.sink(settings).open()
+        assert str(refused.value) == str(checked.value).replace("its progress", "its outputs")
+        raise refused.value
 
     def publish(self, *batches: DocumentBatch, **options: Any) -> None:
         sink = self.sink(**options)
@@ -344,13 +357,47 @@ def test_indexes_without_their_ledger_are_refused(cluster: Cluster, batches: lis
     cluster.publish(batches[0])
     del cluster.fake.indexes[LEDGER]
     with pytest.raises(ConfigError, match="is not one that the pipeline or its ledger knows"):
-        cluster.publish(batches[0])
+        cluster.refuses()
 
 
 def test_an_index_of_another_pipeline_is_refused(cluster: Cluster, batches: list[DocumentBatch]) -> None:
     cluster.publish(batches[0])
     with pytest.raises(ConfigError, match="index orders-versions is not one that the pipeline"):
-        cluster.sink(replace(cluster.settings, pipeline="other")).open()
+        cluster.refuses(replace(cluster.settings, pipeline="other"))
+
+
+@pytest.mark.parametrize(
+    ("version", "is_enough"),
+    [
+        ({"distribution": "opensearch", "number": "1.3.20"}, False),
+        ({"distribution": "opensearch", "number": "2.0.0"}, True),
+        ({"distribution": "opensearch", "number": "3.1.0-SNAPSHOT"}, True),
+        ({"number": "7.11.2"}, False),
+        ({"number": "7.12.0"}, True),
+        ({"number": "8.19.3"}, True),
+        ({"distribution": "other", "number": "9.0"}, False),
+        ({}, False),
+    ],
+)
+def test_a_cluster_that_is_too_old_is_refused_with_the_version_that_is_needed(
+    cluster: Cluster, version: dict[str, str], is_enough: bool
+) -> None:
+    cluster.fake.version = version
+    if is_enough:
+        cluster.publish()
+        return
+    number, kind = version.get("number", "none"), version.get("distribution", "elasticsearch")
+    with pytest.raises(ConfigError, match=f"version {number} of {kind}: OpenSearch 2.0 or later, or Elast"):
+        cluster.refuses()
+    assert cluster.fake.indexes == {}
+
+
+def test_somebody_who_may_not_ask_for_the_version_is_refused(cluster: Cluster) -> None:
+    cluster.fake.fails = lambda _, path: (
+        (403, "security_exception", "no permissions") if path == "/" else None
+    )
+    with pytest.raises(OutputRefusedError, match="no permissions"):
+        cluster.refuses()
 
 
 @pytest.mark.parametrize(
@@ -362,7 +409,7 @@ def test_settings_that_break_the_promises_are_refused(
     cluster.publish(batches[0])
     cluster.fake.indexes[INDEX].settings[setting] = value
     with pytest.raises(ConfigError, match=f"{setting} = {value}"):
-        cluster.publish(batches[1])
+        cluster.refuses()
 
 
 def test_another_mapping_is_refused_with_the_difference(
@@ -371,8 +418,17 @@ def test_another_mapping_is_refused_with_the_difference(
     cluster.publish(batches[0])
     columns = (OutputColumn("id", "VARCHAR"), OutputColumn("lines", "STRUCT(n INTEGER)[]"))
     outputs = (replace(cluster.settings.outputs[0], columns=columns),)
-    with pytest.raises(OutputRefusedError, match=r"\[id\] cannot be changed from type \[long\] to \[text\]"):
-        cluster.sink(replace(cluster.settings, outputs=outputs)).open()
+    with pytest.raises(ConfigError, match="view 'orders': field id has type long, and the view needs text"):
+        cluster.refuses(replace(cluster.settings, outputs=outputs))
+
+
+def test_fields_within_fields_are_compared_too() -> None:
+    was, now = (
+        mapping.mapping_of("p", [OutputColumn("lines", f"STRUCT(n {kind}, t VARCHAR)[]")])
+        for kind in ("INTEGER", "BIGINT")
+    )
+    assert [*mapping.changed_fields(now, was)] == ["lines.n has type integer, and the view needs long"]
+    assert [*mapping.changed_fields(was, was)] == []
 
 
 def test_a_field_that_an_index_lacks_is_added(cluster: Cluster, batches: list[DocumentBatch]) -> None:
@@ -385,13 +441,13 @@ def test_a_field_that_an_index_lacks_is_added(cluster: Cluster, batches: list[Do
 def test_an_alias_that_shows_another_index_is_refused(cluster: Cluster) -> None:
     cluster.server.ask("PUT", "/other", {"aliases": {"orders": {}}})
     with pytest.raises(ConfigError, match="the alias of a view is also the name or an alias of index other"):
-        cluster.sink().open()
+        cluster.refuses()
 
 
 def test_an_index_with_the_name_of_the_alias_is_refused(cluster: Cluster) -> None:
     cluster.server.ask("PUT", "/orders", {})
     with pytest.raises(ConfigError, match="the alias of a view is also the name or an alias of index orders"):
-        cluster.sink().open()
+        cluster.refuses()
 
 
 def test_a_take_over_whose_answer_was_lost_is_repeated(

@@ -1,6 +1,6 @@
 """The mapping of a view's index: types of fields for DuckDB's types. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from duckdb import sqltype
@@ -54,6 +54,17 @@ def mapping_of(pipeline: str, columns: Sequence[OutputColumn]) -> dict[str, Any]
     """Returns the mapping of a view's index, which names its pipeline."""
     fields = {column.name: _field(sqltype(column.type)) for column in columns}
     return {"dynamic": "strict", "_meta": {OWN: pipeline}, "properties": {OWN: _OWN_FIELD, **fields}}
+
+
+def changed_fields(wanted: dict[str, Any], there: dict[str, Any]) -> Iterator[str]:
+    """Yields the fields of a mapping that have another type in the one that exists, with both types."""
+    for name, field in wanted.get("properties", {}).items():
+        found = there.get("properties", {}).get(name, field)
+        types = [each.get("type", "object") for each in (found, field)]
+        if types[0] != types[1]:
+            yield f"{name} has type {types[0]}, and the view needs {types[1]}"
+        else:
+            yield from (f"{name}.{each}" for each in changed_fields(field, found))
 
 
 def _field(duckdb_type: DuckDBPyType) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The HTTP interface of OpenSearch and Elasticsearch, as far as an output needs it."""
 
 import http.client
+import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -8,11 +10,13 @@ from typing import Any, Final
 import orjson
 
 from slackwater.kafka.registry import over_http
-from slackwater.protocol import SearchSettings
+from slackwater.protocol import ConfigError, SearchSettings
 
 _NOT_FOUND: Final = 404
 _PASSING: Final = (_NOT_FOUND, 409, 429)
 _SHOWN: Final = 1000
+_NEEDED: Final = {"opensearch": (2, 0), "elasticsearch": (7, 12)}
+"""The first versions in which a request that moves aliases fails if one of them is missing."""
 
 SendRequest = Callable[[SearchSettings, str, str, str, bytes | None], tuple[int, bytes]]
 """Sends a request as :func:`slackwater.kafka.registry.over_http` does."""
@@ -44,6 +48,25 @@ class SearchServer:
         self._send = send or partial(over_http, kind="application/json")
         self.place = f"the search cluster at {', '.join(settings.addresses)}"
         """The name of the cluster, for messages."""
+
+    def check_version(self) -> None:
+        """Refuses a cluster that cannot move aliases as a commit needs it.
+
+        Raises:
+            ConfigError: It is too old, or something else.
+            SearchError: It does not answer, or does not allow the question.
+        """
+        found = self.ask("GET", "/")
+        version = found.get("version", {}) if isinstance(found, dict) else {}
+        kind, number = version.get("distribution", "elasticsearch"), str(version.get("number", "none"))
+        digits = re.match(r"(\d+)\.(\d+)", number)
+        if digits is None or tuple(map(int, digits.groups())) < _NEEDED.get(kind, (sys.maxsize,)):
+            raise ConfigError(
+                f"{self.place} has version {number} of {kind}: OpenSearch 2.0 or later, or Elasticsearch "
+                "7.12 or later is needed",
+                "upgrade it; an OpenSearch that reports the version of another product does so because of "
+                "compatibility.override_main_response_version",
+            )
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Returns the answer to a request with a JSON value, or bytes, as its body.

@@ -40,7 +40,7 @@ from slackwater.outputs.search.ledger import (
     visible,
     with_token,
 )
-from slackwater.outputs.search.mapping import OWN, mapping_of
+from slackwater.outputs.search.mapping import OWN, changed_fields, mapping_of
 from slackwater.outputs.search.server import SearchError, SearchServer, SendRequest, error_of
 from slackwater.outputs.sink import Failure, Sink, SinkOptions, Written
 from slackwater.protocol import (
@@ -127,11 +127,17 @@ class SearchSink(Sink):
         return Failure(str(error), 2 if isinstance(error, SearchError) and error.is_missing else 1)
 
     def _read(self) -> ProgressRecord | None:
-        return self._ledger.load().progress
+        return self._examined().progress
 
-    def _take_over(self) -> ProgressRecord | None:
+    def _examined(self) -> LedgerState:
+        """Returns what exists, after checks of the cluster and of the indexes; changes nothing."""
+        self._server.check_version()
         state = self._ledger.load()
         self._check_indexes(state)
+        return state
+
+    def _take_over(self) -> ProgressRecord | None:
+        state = self._examined()
         if not state.run:
             self._ledger.create()
         for output in self._settings.outputs:
@@ -159,19 +165,24 @@ class SearchSink(Sink):
                     f"restore it together with {self._ledger.index}; or {REBUILD}. --accept-changed-output "
                     "continues with the documents that exist, and missing ones stay missing",
                 )
-            if index not in state.indexes:
-                continue
-            there = state.indexes[index]
-            if not state.run or there["mappings"].get("_meta", {}).get(OWN) != pipeline:
-                raise ConfigError(
-                    f"pipeline {pipeline!r}: index {index} is not one that the pipeline or its ledger knows",
-                    f"name another index for view {output.view!r} in pipeline.toml, or delete this one",
-                )
-            for name in (name for name, value in _UNSAFE.items() if there["settings"].get(name) == value):
-                problem = f"index {index} has {name} = {_UNSAFE[name]}, which can lose parts of a batch"
-                raise ConfigError(
-                    f"pipeline {pipeline!r}: {problem}", "change it, or the template that sets it"
-                )
+            if index in state.indexes:
+                self._check_index(output, index, state)
+
+    def _check_index(self, output: OutputTable, index: str, state: LedgerState) -> None:
+        pipeline, there = self._settings.pipeline, state.indexes[index]
+        where, mapping = f"pipeline {pipeline!r}: index {index}", mapping_of(pipeline, output.columns)
+        if not state.run or there["mappings"].get("_meta", {}).get(OWN) != pipeline:
+            raise ConfigError(
+                f"{where} is not one that the pipeline or its ledger knows",
+                f"name another index for view {output.view!r} in pipeline.toml, or delete this one",
+            )
+        for name, value in _UNSAFE.items():
+            if there["settings"].get(name) == value:
+                problem = f"{where} has {name} = {value}, which can lose parts of a batch"
+                raise ConfigError(problem, "change it, or the template that sets it")
+        if changed := "; ".join(changed_fields(mapping, there["mappings"])):
+            problem = f"{where} does not fit view {output.view!r}: field {changed}"
+            raise ConfigError(problem, REBUILD)
 
     def _advance(self) -> ProgressRecord | None:
         """Gets a new range of tokens, then removes what was written under others and lost."""
