@@ -31,6 +31,20 @@ class Lines:
         return {f"{e['operation']} {e['resource']} {e['name']}{'*' * e['is_prefix']}" for e in found}
 
 
+def test_rights_in_a_search_cluster_are_told_apart_from_those_in_kafka(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = Path(__file__).parents[4] / "pipelines" / "shop_search"
+    assert main.run(["acl", "pipeline", str(folder), *OWN]) == 0
+    told = capsys.readouterr()
+    assert {each["resource"] for each in json.loads(told.out)} <= {"topic", "group", "transactional-id"}
+    page = (folder.parents[1] / "docs" / "search-index.md").read_text()
+    rights = told.err.strip().removeprefix("in the search cluster: cluster:monitor/main; on ")
+    patterns, _, listed = rights.partition(": ")
+    assert "slackwater.shop_search*" in patterns.split(", ")
+    assert listed in page
+
+
 def test_a_member_reads_the_commit_records_of_the_first_output(lines: Lines) -> None:
     member = ("reader", "--topic", "a", "--topic", "b", "--group", "g")
     read = {"Read group g", "Read topic a", "Read topic b"}

@@ -263,7 +263,7 @@ def test_rights_and_blocks_are_refused_by_name(
     cluster.fake.fails = lambda *_: failure
     with pytest.raises(OutputRefusedError, match=re.escape(failure[2])) as refused:
         sink.write(QUERY, batches[0])
-    assert "docs/search-index.md" in (refused.value.hint or "")
+    assert "(cluster:monitor/main; on orders*, slackwater.p*: create, delete, read," in refused.value.hint
 
 
 def test_a_document_that_does_not_fit_is_named(cluster: Cluster, make_batch: MakeBatch) -> None:

@@ -225,8 +225,8 @@ def table_taken(pipeline: str, table: str, owner: str, more: str = "") -> Config
 def table_lost(pipeline: str, output: OutputTable, table: str, found: str, restored: str) -> StateError:
     """Returns the error for a table that is not the pipeline's, with what was found and what to restore."""
     return StateError(
-        f"pipeline {pipeline!r}: table {table} of view {output.view!r} is not the one that its batches were "
-        f"written to{found}",
+        f"pipeline {pipeline!r}: {output.what} {table} of view {output.view!r} is not the one that its "
+        f"batches were written to{found}",
         f"restore {restored}; or {REBUILD}. --accept-changed-output continues with the rows that exist, and "
         "missing rows stay missing",
     )

@@ -66,15 +66,13 @@ def make_sink(definition: PipelineDefinition, settings: RunSettings, **options: 
         )
         return PostgresSink(postgres, **options)
     if kind is SinkKind.OPENSEARCH:
-        from slackwater.outputs.search import mapping
+        from slackwater.outputs.search.mapping import check_names as check_fields
         from slackwater.outputs.search.sink import SearchSink, SearchSinkSettings
 
         cluster = _placed(servers.search, definition, kind)
         search = SearchSinkSettings(
             pipeline=definition.name,
-            outputs=tuple(
-                replace(each, what="index") for each in _tables_of(definition, mapping.check_names)
-            ),
+            outputs=_tables_of(definition, check_fields, "index"),
             emit=definition.emit,
             scope=definition.scope,
             search=cluster,
@@ -191,12 +189,12 @@ _Check = Callable[[str, Iterable[OutputColumn]], None]
 """Refuses columns of the view of a name that a kind of tables cannot have."""
 
 
-def _tables_of(definition: PipelineDefinition, check: _Check) -> tuple[OutputTable, ...]:
+def _tables_of(definition: PipelineDefinition, check: _Check, what: str = "table") -> tuple[OutputTable, ...]:
     """Returns the tables of a pipeline's views; raises like :func:`check_table`."""
     found = []
     for number, (view, output) in enumerate(zip(definition.plan.views, definition.outputs, strict=True)):
         check_table(view, check)
-        table = OutputTable(name=output.name, columns=view.outputs, key=view.key, view=view.name)
+        table = OutputTable(name=output.name, columns=view.outputs, key=view.key, view=view.name, what=what)
         moves = keys_move(definition.plan, number)
         found.append(replace(table, keys_move=moves, history=output.history))
     return tuple(found)

@@ -91,15 +91,22 @@ def sidecar(settings: Settings) -> list[rights.Right]:
 def pipeline(_: Settings, folder: str) -> Sequence[rights.Right]:
     """Print what the runs of the pipeline in DIR need.
 
+    Standard error names the rights in a search cluster, if its outputs are indexes.
+
     \b
     Example:
       slackwater acl pipeline pipelines/orders --user orders
     """
     from slackwater.cli.given_pipelines import pipeline_folder
+    from slackwater.outputs.contract import SinkKind
+    from slackwater.outputs.search.ledger import needed_rights
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.definition import rights_of
 
-    return rights_of(load_pipeline(pipeline_folder(folder)))
+    definition = load_pipeline(pipeline_folder(folder))
+    if indexes := [each.name for each in definition.outputs if each.kind is SinkKind.OPENSEARCH]:
+        click.echo(f"in the search cluster: {needed_rights(definition.name, indexes)}", err=True)
+    return rights_of(definition)
 
 
 @acl.command()

@@ -7,7 +7,7 @@ of an attempt that was lost are never committed, so whatever arrives of it late 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,6 +35,13 @@ Ranges = Sequence[tuple[int, int]]
 def index_of(alias: str) -> str:
     """Returns the index with the versions that an alias shows."""
     return f"{alias}-versions"
+
+
+def needed_rights(pipeline: str, aliases: Iterable[str]) -> str:
+    """Returns what a cluster has to allow the user of a pipeline's runs, for people."""
+    on = ", ".join(f"{alias}*" for alias in (*aliases, search_ledger(pipeline)))
+    own = "create, delete, read, write, refresh, get settings, put mappings, manage aliases"
+    return f"cluster:monitor/main; on {on}: {own}"
 
 
 def tokens(name: str, ranges: Ranges) -> Json:

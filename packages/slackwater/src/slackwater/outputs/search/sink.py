@@ -27,6 +27,7 @@ from slackwater.outputs.contract import (
     SinkSettings,
     SinkStep,
     WriteReport,
+    table_lost,
 )
 from slackwater.outputs.search.ledger import (
     FROM,
@@ -36,6 +37,7 @@ from slackwater.outputs.search.ledger import (
     Ledger,
     LedgerState,
     index_of,
+    needed_rights,
     tokens,
     visible,
     with_token,
@@ -48,7 +50,6 @@ from slackwater.protocol import (
     ConfigError,
     ProgressRecord,
     SearchSettings,
-    StateError,
     encode_progress_record,
 )
 from slackwater.protocol.errors import run_overtaken
@@ -56,10 +57,6 @@ from slackwater.protocol.errors import run_overtaken
 _DOCUMENTS_AT_ONCE: Final = 1000
 _BYTES_AT_ONCE: Final = 4 << 20
 _UNSAFE: Final = {"index.translog.durability": "async", "index.replication.type": "SEGMENT"}
-_RIGHTS: Final = (
-    "give the pipeline's user the rights in docs/search-index.md, or remove the block of the index, then "
-    "start the pipeline again"
-)
 _log = logging.getLogger(__name__)
 
 
@@ -119,10 +116,12 @@ class SearchSink(Sink):
 
     def _judged(self, what: str, error: Exception) -> Failure:
         if isinstance(error, SearchError) and not error.is_transient:
-            hint = (
-                _RIGHTS if error.status in (401, 403) else "correct what the message names, then start again"
-            )
-            raise OutputRefusedError(self._settings.pipeline, what, str(error), hint) from error
+            pipeline, hint = self._settings.pipeline, "correct what the message names, then start again"
+            if error.status in (401, 403):
+                rights = needed_rights(pipeline, [output.name for output in self._settings.outputs])
+                hint = f"remove the block of the index, or give the pipeline's user its rights ({rights}), "
+                hint += "then start the pipeline again"
+            raise OutputRefusedError(pipeline, what, str(error), hint) from error
         # What is missing may have been taken over: another attempt finds out.
         return Failure(str(error), 2 if isinstance(error, SearchError) and error.is_missing else 1)
 
@@ -159,12 +158,7 @@ class SearchSink(Sink):
         for output in self._settings.outputs:
             index = index_of(output.name)
             if state.token and state.uuid(index) != state.uuids.get(index) and not accepts:
-                raise StateError(
-                    f"pipeline {pipeline!r}: index {index} of view {output.view!r} is not the one "
-                    "that its batches were written to",
-                    f"restore it together with {self._ledger.index}; or {REBUILD}. --accept-changed-output "
-                    "continues with the documents that exist, and missing ones stay missing",
-                )
+                raise table_lost(pipeline, output, index, "", f"it together with {self._ledger.index}")
             if index in state.indexes:
                 self._check_index(output, index, state)
 
