@@ -94,9 +94,10 @@ def test_a_check_registers_nothing_and_finds_what_is_there(server: RegistryServe
     assert checked(server) == number
 
 
+@pytest.mark.parametrize("has_reasons", [False, True])
 @pytest.mark.parametrize("told", ["READER_FIELD_MISSING_DEFAULT_VALUE at /fields/1", ""])
-def test_a_check_refuses_what_would_be_refused(server: RegistryServer, told: str) -> None:
-    server.incompatible["t-value"] = told
+def test_a_check_refuses_what_would_be_refused(server: RegistryServer, told: str, has_reasons: bool) -> None:
+    server.incompatible["t-value"], server.has_reasons = told, has_reasons
 
     with pytest.raises(
         RegistryRefusedError, match=rf"not compatible .*409\): {told or 'no reason is given'}"

@@ -30,6 +30,7 @@ from slackwater.protocol import (
     decode_progress_record,
 )
 from slackwater_lab.fakes.registry import RegistryServer
+from slackwater_lab.servers.registry import RegistryNode
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
@@ -150,19 +151,27 @@ def topics(bootstrap: str) -> TopicReader:
     return TopicReader(bootstrap)
 
 
-@pytest.fixture
-def registry() -> Iterator[RegistryServer]:
+@pytest.fixture(params=["in memory"])
+def registry(request: pytest.FixtureRequest) -> Iterator[RegistryServer | RegistryNode]:
+    """One that knows nothing yet."""
+    if request.param == "apicurio":
+        node: RegistryNode = request.getfixturevalue("registry_node")
+        node.clear()
+        yield node
+        return
     with RegistryServer() as running:
         yield running
 
 
-def with_avro_commits(settings: KafkaSinkSettings, registry: RegistryServer) -> KafkaSinkSettings:
+def with_avro_commits(
+    settings: KafkaSinkSettings, registry: RegistryServer | RegistryNode
+) -> KafkaSinkSettings:
     outputs = tuple(replace(output, commit_format=CommitFormat.AVRO) for output in settings.outputs)
     return replace(settings, outputs=outputs, registry=RegistrySettings(url=registry.url))
 
 
 @pytest.fixture
-def in_avro(registry: RegistryServer) -> Callable[[KafkaSinkSettings], KafkaSinkSettings]:
+def in_avro(registry: RegistryServer | RegistryNode) -> Callable[[KafkaSinkSettings], KafkaSinkSettings]:
     """Lets settings have commit records in Avro, too."""
     return lambda settings: with_avro_commits(settings, registry)
 

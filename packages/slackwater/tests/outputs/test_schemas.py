@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
-from email.message import Message
 from io import BytesIO
 from typing import Any
 
@@ -14,7 +13,7 @@ import fastavro
 import pytest
 
 from slackwater.engine.payloads import Document, DocumentBatch, with_documents
-from slackwater.kafka.registry import SchemaRegistry, SubjectStrategy
+from slackwater.kafka.registry import SchemaRegistry, SubjectStrategy, over_http
 from slackwater.outputs.contract import Emit, Format, KeyFormat, OutputRefusedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputForm, output_form
 from slackwater.outputs.kafka.sink import KafkaSink
@@ -29,6 +28,7 @@ from slackwater.protocol import (
 )
 from slackwater.sql.plan import OutputColumn, PublishedView
 from slackwater_lab.fakes.registry import RegistryServer
+from slackwater_lab.servers.registry import RegistryNode
 
 pytestmark = pytest.mark.integration
 
@@ -36,6 +36,11 @@ MakeBatch = Callable[..., DocumentBatch]
 Topics = Any  # of conftest.py
 MakeSettings = Callable[..., KafkaSinkSettings]
 QUERY = "0f5c2f6e-query"
+Registry = RegistryServer | RegistryNode
+OF_BOTH = pytest.mark.parametrize(
+    "registry", ["in memory", pytest.param("apicurio", marks=pytest.mark.slow)], indirect=True
+)
+"""Registries."""
 COLUMNS = (OutputColumn("id", "BIGINT"), OutputColumn("total", "DECIMAL(10,2)"))
 VIEW = PublishedView("orders", "", ("id",), COLUMNS, "", ())
 DOCUMENTS: list[Document] = [
@@ -56,7 +61,7 @@ def form(value: Format, keys: KeyFormat = KeyFormat.JSON, view: PublishedView = 
     return found
 
 
-def with_form(settings: KafkaSinkSettings, of: OutputForm, server: RegistryServer) -> KafkaSinkSettings:
+def with_form(settings: KafkaSinkSettings, of: OutputForm, server: Registry) -> KafkaSinkSettings:
     outputs = tuple(replace(output, form=of, view="orders") for output in settings.outputs)
     return replace(settings, outputs=outputs, registry=RegistrySettings(url=server.url))
 
@@ -70,19 +75,17 @@ def handed_over(batch: DocumentBatch, *forms: OutputForm) -> DocumentBatch:
     return replace(batch, payloads=payloads)
 
 
-def decoded(data: bytes | None, server: RegistryServer) -> Any:
+def decoded(data: bytes | None, server: Registry) -> Any:
     """What a reader that has the registry sees."""
     if data is None:
         return None
     assert data[0] == 0
     schema_id = int.from_bytes(data[1:5], "big")
-    _, answer = server.answer("GET", f"/schemas/ids/{schema_id}", Message(), b"")
-    assert isinstance(answer, dict)
+    settings = RegistrySettings(url=server.url)
+    answer = json.loads(over_http(settings, "GET", server.url, f"/schemas/ids/{schema_id}", None)[1])
     if answer.get("schemaType") == "JSON":
         return json.loads(data[5:])
-    schema = fastavro.parse_schema(
-        json.loads(SchemaRegistry(RegistrySettings(url=server.url)).schema(schema_id))
-    )
+    schema = fastavro.parse_schema(json.loads(SchemaRegistry(settings).schema(schema_id)))
     value: Any = fastavro.schemaless_reader(BytesIO(data[5:]), schema, None)
     return value
 
@@ -97,6 +100,7 @@ def written(settings: KafkaSinkSettings, batches: list[DocumentBatch], **options
         sink.close()
 
 
+@OF_BOTH
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("value", "total"), [(Format.AVRO, lambda d: str(d["total"])), (Format.JSON_SCHEMA, lambda d: d["total"])]
@@ -124,6 +128,7 @@ def test_records_carry_the_ids_of_their_schemas(
     assert next(record.schemas for record in topics.commits(settings)) == {topic: ("orders",)}
 
 
+@OF_BOTH
 def test_keys_are_texts_where_other_systems_expect_texts(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, server: RegistryServer
 ) -> None:
@@ -212,6 +217,29 @@ def test_an_incompatible_schema_says_subject_difference_and_what_to_do(
     assert len(topics.documents(settings)) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("registry", ["apicurio"], indirect=True)
+def test_a_registry_that_compares_schemas_says_what_differs_before_a_run_and_in_it(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    registry: RegistryNode,
+) -> None:
+    of = form(Format.AVRO)
+    settings = with_form(make_settings(Emit.TRANSACTIONS, 1), of, registry)
+    written(settings, [handed_over(make_batch(0, DOCUMENTS), of)])
+    subject = f"{settings.outputs[0].name}-value"
+    registry.compare_versions(subject)
+    written(settings, [])
+    changed = form(Format.AVRO, view=replace(VIEW, outputs=(COLUMNS[0], OutputColumn("total", "INTEGER"))))
+    refused(
+        with_form(settings, changed, registry),
+        OutputRefusedError,
+        rf"{subject}.*lacking writer type: BYTES at /fields/1",
+    )
+    assert len(topics.documents(settings)) == 3
+
+
 def test_missing_rights_end_the_run_at_once(make_settings: MakeSettings, server: RegistryServer) -> None:
     server.failure = 403
 
@@ -292,6 +320,7 @@ LINES = PublishedView(
 )
 
 
+@OF_BOTH
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("strategy", "value", "subjects"),
@@ -343,6 +372,7 @@ def test_views_of_one_topic_are_decoded_each_by_its_own_schema(
         assert sorted(found[view], key=str) == sorted(expected, key=str), view
 
 
+@OF_BOTH
 def test_commit_records_in_avro_carry_the_id_of_the_printed_schema(
     make_settings: MakeSettings,
     make_batch: MakeBatch,
@@ -354,8 +384,11 @@ def test_commit_records_in_avro_carry_the_id_of_the_printed_schema(
     written(settings, [make_batch(0)])
     topic = f"{settings.outputs[0].name}.commits-avro"
     assert list(server.subjects) == [f"{topic}-value"]
-    assert list(server.schemas.values()) == [commit_schema(SchemaLanguage.AVRO)]
     records = topics.records(topic)
+    known = SchemaRegistry(RegistrySettings(url=server.url)).schema
+    assert {known(int.from_bytes((each.value or b"")[1:5], "big")) for each in records} == {
+        commit_schema(SchemaLanguage.AVRO)
+    }
     assert [decoded(each.value, server) for each in records] == topics.avro_commits(settings)
     assert [each.headers for each in records] == [
         each.headers for each in topics.records(settings.outputs[0].commits)
@@ -402,6 +435,7 @@ def test_a_subject_that_does_not_take_the_schema_of_commit_records_is_named(
     refused(replace(settings, registry=None), ConfigError, r"commits-avro.*registry\.url")
 
 
+@OF_BOTH
 def test_a_check_registers_nothing(
     make_settings: MakeSettings, server: RegistryServer, in_avro: InAvro
 ) -> None:

@@ -26,6 +26,7 @@ class RegistryServer(HttpFake):
         requests: Paths asked for, in order.
         failure: An HTTP status that every request gets; None: work.
         incompatible: Subjects that take no further version, and what they say is different.
+        has_reasons: Whether it says so as Apicurio does.
     """
 
     def __init__(self, *, user: str | None = None, password: str = "") -> None:
@@ -33,6 +34,7 @@ class RegistryServer(HttpFake):
         self.requests: list[str] = []
         self.failure: int | None = None
         self.incompatible: dict[str, str] = {}
+        self.has_reasons = False
         self._subjects: dict[str, list[int]] = {}
         self._authorization = None if user is None else _basic(user, password)
         self._entries: dict[int, dict[str, Any]] = {}
@@ -77,7 +79,8 @@ class RegistryServer(HttpFake):
         entry = {"schema": fields["schema"], **({} if kind in (None, "AVRO") else {"schemaType": kind})}
         if found := _COMPATIBILITY.fullmatch(path):
             difference = self.incompatible.get(unquote(found[1]))
-            return HTTPStatus.OK, {"is_compatible": difference is None, "messages": [difference]}
+            told = {"reason": difference} if self.has_reasons else {"messages": [difference]}
+            return HTTPStatus.OK, {"is_compatible": difference is None, **told}
         if found := _VERSIONS.fullmatch(path):
             return self._add_version(unquote(found[1]), entry)
         if found := _SUBJECT.fullmatch(path):

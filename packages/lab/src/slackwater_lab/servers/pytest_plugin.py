@@ -25,8 +25,11 @@ if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost n
     DevStackFactory = Callable[..., LabStack]
 
 _FIXTURES = frozenset(
-    {"redis_server", "kafka_broker", "postgres_server", "object_store", "search_node", "hdfs", "dev_stack"}
-)
+    {
+        "redis_server", "kafka_broker", "postgres_server", "object_store", "search_node", "registry_node",
+        "hdfs", "dev_stack",
+    }
+)  # fmt: skip
 _SERVERS = pytest.StashKey[list[Callable[[], "tuple[Server, ...]"]]]()
 
 
@@ -118,6 +121,9 @@ object_store = _shared("slackwater_lab.servers.storage:ObjectStore", "objects")
 
 search_node = _shared("slackwater_lab.servers.search:SearchNode", "search")
 """Use pipelines and indexes of your own."""
+
+registry_node = _shared("slackwater_lab.servers.registry:RegistryNode", "registry")
+"""Clear it before you use it."""
 
 
 @pytest.fixture(scope="session")

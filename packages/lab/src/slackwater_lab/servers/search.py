@@ -102,12 +102,16 @@ class SearchNode(JavaServer):
         }
 
     def _launch(self) -> Launch:
-        launch = super()._launch()
-        archived = "-XX:ArchiveClassesAtExit"  # it is killed, so it never writes one
-        return replace(launch, argv=tuple(each for each in launch.argv if not each.startswith(archived)))
+        return without_archive(super()._launch())  # it is killed, so it never writes one
 
     def _arguments(self) -> tuple[str, ...]:
         return ()
 
     def _is_ready(self) -> bool:
         return ask_json(self.port, "/_cluster/health").get("status") in ("green", "yellow")
+
+
+def without_archive(launch: Launch) -> Launch:
+    """Returns how a server of Java is started that records no archive of its classes when it ends."""
+    archived = "-XX:ArchiveClassesAtExit"
+    return replace(launch, argv=tuple(each for each in launch.argv if not each.startswith(archived)))

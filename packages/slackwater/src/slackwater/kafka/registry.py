@@ -253,8 +253,8 @@ class SchemaRegistry:
             raise _no_subjects(address, answer)
         if answer.get("is_compatible") is not False:
             return None
-        messages = answer.get("messages")
-        return "; ".join(map(str, messages))[:_SHOWN] if isinstance(messages, list) else ""
+        told = answer.get("messages") or answer.get("reason") or ""  # Apicurio's name for it
+        return ("; ".join(map(str, told)) if isinstance(told, list) else str(told))[:_SHOWN]
 
     def _ask_at(self, address: str, schema_id: int) -> str:
         status, body = self._request(schema_id, "GET", address, f"/schemas/ids/{schema_id}", None)
