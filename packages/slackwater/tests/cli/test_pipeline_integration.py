@@ -38,7 +38,7 @@ pytestmark = pytest.mark.integration
 OUTPUTS = {
     "kafka": 'topic = "{name}.one"',
     "postgres": 'kind = "postgres"\ntable = "{name}.one"',
-    "opensearch": 'kind = "opensearch"\nindex = "{name}.one"',
+    "opensearch": 'kind = "opensearch"\nindex = "i-{name}.one"',
 }
 
 
@@ -65,7 +65,7 @@ class World:
         view = replace(
             REGISTRATION.views[0],
             name="one",
-            output=f"{self.name}.one",
+            output=f"{'i-' * (self.kind == 'opensearch')}{self.name}.one",
             kind=self.kind,
             format="",
             output_source="",
@@ -116,7 +116,7 @@ class World:
         capsys.readouterr()
         if self.servers.search is not None:
             body = {"size": 9, "query": {"match_all": {}}}
-            hits = SearchServer(self.servers.search).ask("POST", f"/{self.name}.one/_search", body)["hits"]
+            hits = SearchServer(self.servers.search).ask("POST", f"/i-{self.name}.one/_search", body)["hits"]
             return [{"id": hit["_source"]["id"], "value": hit["_source"]["value"]} for hit in hits["hits"]]
         assert self.run("read", "--pipeline", self.name, "--kind", self.kind, "--json") == 0
         (found,) = json.loads(capsys.readouterr().out)["views"].values()
@@ -126,7 +126,7 @@ class World:
         if self.servers.search is None:
             return self.run("read", "--pipeline", self.name, "--kind", self.kind) == 0
         server = SearchServer(self.servers.search)
-        path = f"/{self.name}.one-versions,slackwater.{self.name}-versions?ignore_unavailable=true"
+        path = f"/i-{self.name}.one-versions,slackwater.{self.name}-versions?ignore_unavailable=true"
         return bool(server.ask("GET", path))
 
 
