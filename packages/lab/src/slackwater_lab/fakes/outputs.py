@@ -1,6 +1,7 @@
 """Plays pipelines, connectors and sidecars for tests of consumers, over Kafka or a broker in memory."""
 
 import json
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +9,13 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
@@ -31,10 +38,11 @@ from slackwater.protocol import (
 from slackwater.protocol.keys import commit_topic, cut_log_topic, data_topic, progress_topic
 from slackwater_lab.debezium.records import change_value, incremental_value, snapshot_value
 from slackwater_lab.fakes.broker import MemoryBroker
-from slackwater_lab.topics import make_topics
+from slackwater_lab.topics import make_topics, open_consumer
 
 COMMIT_MS = 1_795_206_861_000
 _SECONDS = 120.0
+_MARKER_SECONDS = 5.0  # a transaction of somebody else may be open before them
 _Rows = Sequence[tuple[str, int, Any]]
 
 
@@ -107,6 +115,8 @@ class KafkaTopics(Topics):
             }
         )
         self._producer.init_transactions(_SECONDS)
+        self._reader = open_consumer(bootstrap)
+        self._ends: dict[Place, int] = {}
 
     def make(self, topic: str, partitions: int = 1) -> None:
         make_topics(self.bootstrap, [topic], partitions)
@@ -127,11 +137,23 @@ class KafkaTopics(Topics):
             self._producer.commit_transaction(_SECONDS)
         else:
             self._producer.abort_transaction(_SECONDS)
+        deadline = time.monotonic() + _MARKER_SECONDS
+        while not self._has_markers() and time.monotonic() < deadline:
+            pass
+        self._ends.clear()
+
+    def _has_markers(self) -> bool:
+        """Whether readers see the transaction: its markers are written after the answer."""
+        return all(
+            self._reader.get_watermark_offsets(TopicPartition(*place), _SECONDS)[1] > offset
+            for place, offset in self._ends.items()
+        )
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             place = message.topic() or "", message.partition() or 0
             self._written.setdefault(place, []).append(message.offset() or 0)
+            self._ends[place] = message.offset() or 0
 
 
 class OutputWriter:
