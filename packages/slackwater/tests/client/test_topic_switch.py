@@ -146,6 +146,30 @@ def test_a_group_that_begins_reads_the_revision_that_is_read_now(world: World) -
     assert seen(world.read(latest, 1)) == [(300, 1)]
 
 
+@pytest.mark.parametrize("is_latest", [False, True], ids=["oldest", "latest"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["away for too long", "killed"])
+def test_a_group_that_has_stored_nothing_skips_nothing_after_a_switch(
+    memory: World, *, is_latest: bool, is_killed: bool
+) -> None:
+    """The other revision has begun with a copied state, so it lacks what the group has not processed yet."""
+    revisions = Revisions(memory)
+    revisions.publish(1, 100, 200)
+    revisions.switch(1)
+    never = timedelta(days=1)
+    consumer = memory.consumer(revisions.inputs, latest=is_latest, store_interval=never)
+    assert memory.is_idle(consumer) if is_latest else seen(memory.read(consumer, 1)) == [(100, 1)]
+    revisions.publish(1, 300, 400)
+    revisions.publish(2, 400, 500)
+    revisions.switch(2)
+    if is_killed:
+        consumer.close()  # which stores nothing, as nothing was processed
+        consumer = memory.consumer(revisions.inputs, latest=is_latest)
+    else:
+        memory.broker.upset(f"{memory.name}.g")
+    begins = [] if is_latest else [(100, 1), (200, 1)]
+    assert seen(memory.read(consumer, 3 + len(begins))) == [*begins, (300, 1), (400, 1), (500, 2)]
+
+
 def test_batches_are_left_where_both_revisions_end_one(world: World) -> None:
     revisions = Revisions(world, is_latest=True)
     revisions.publish(1, 100, 300)

@@ -21,9 +21,15 @@ from slackwater.engine.copied_state import (
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import StageSettings
-from slackwater.engine.state import log
+from slackwater.engine.state import log, manifest
 from slackwater.engine.state.inspection import find_state, kept_manifests
-from slackwater.engine.state.manifest import KEPT_STATES, SEGMENTS, SegmentReader, segment_path
+from slackwater.engine.state.manifest import (
+    KEPT_STATES,
+    SEGMENTS,
+    SegmentReader,
+    StateKeeper,
+    segment_path,
+)
 from slackwater.engine.state.store import MemoryStore
 from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.plan import EnginePlan
@@ -404,12 +410,28 @@ def test_what_none_of_several_pipelines_keeps_is_named() -> None:
     )
 
 
-def test_the_state_at_a_position_is_read_while_it_is_kept() -> None:
-    engine, source = LocalEngine(compiled(OLD), buckets=BUCKETS), Source(4)
-    for number in range(KEPT_STATES + 5):
-        engine.run(source.batch(100 * number + 100))
-    kept = [manifest.batch_id for _, manifest, is_true in kept_manifests(engine.store) if is_true]
-    assert kept == list(range(KEPT_STATES + 3, 3, -1))
+@pytest.mark.parametrize("is_next_prepared", [False, True])
+@pytest.mark.parametrize("every", [1, 4])
+def test_each_state_that_is_listed_is_kept(
+    every: int, monkeypatch: pytest.MonkeyPatch, *, is_next_prepared: bool
+) -> None:
+    """Whenever the run has removed files, and whether or not it has prepared its next batch."""
+    monkeypatch.setattr(manifest, "_SWEEP_INTERVAL", every)
+    keeper = StateKeeper(store := MemoryStore(), "stages")
+    kept: dict[int, list[int]] = {}
+    for number in range(3 * KEPT_STATES):
+        blob = log.Blob("", 0, 100, 100, bytes([number]))
+        write = log.LogWrite(1, 0, int(number > 0), (blob,), 100, bytes(100))
+        keeper.adopt(keeper.prepare({"at": number}, [write]))
+        if is_next_prepared:
+            keeper.prepare({"at": number + 1}, [])
+        listed = [each.position["at"] for _, each, _ in kept_manifests(store)]
+        kept[number] = listed
+        for each in listed:
+            found = find_state(store, {"at": each}).state
+            assert all(segment_path(name) in store.files for name in found.segments())
+    newest = 3 * KEPT_STATES - 1 - (not is_next_prepared)
+    assert kept[3 * KEPT_STATES - 1] == list(range(newest, newest - KEPT_STATES + 1, -1))
 
 
 class TestWhileTheOtherGoesOn:

@@ -323,7 +323,7 @@ class TransactionalConsumer:
         self._lanes = dict(sorted(found.items()))
 
     def _positions(self, lanes: frozenset[int]) -> dict[int, LanePosition]:
-        """Returns the positions of lanes that this member takes over. A new group commits them at once."""
+        """Returns the positions of lanes that this member takes over. A new group may commit them."""
         if self._position_of is not None:
             texts = {lane: self._position_of(lane) for lane in lanes}
             return {n: LanePosition.parse(text) if text else self._start() for n, text in texts.items()}
@@ -337,7 +337,8 @@ class TransactionalConsumer:
     def _stored_position(self, lane: int, stored: Mapping[Place, Stored]) -> LanePosition:
         if not stored:
             start = self._start()
-            if self._settings.latest and self._settings.stores_positions:
+            may_move = self._settings.latest or start.revision is not None  # new commits, a switch
+            if may_move and self._settings.stores_positions:
                 self._member.store(self._begun_offsets(lane, start))
             return start
         if not self._share.is_by_partition:

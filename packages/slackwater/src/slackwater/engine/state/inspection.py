@@ -323,14 +323,15 @@ def find_state(store: StateStore, at: Mapping[str, Any] | None = None) -> FoundS
 def kept_manifests(store: StateStore) -> Iterator[tuple[str, Manifest, bool]]:
     """Yields the manifests of the states that :func:`find_state` may read, newest first, with their names.
 
-    Each with whether it is certainly committed.
+    Each with whether it is certainly committed. The run keeps one more than these: it counts from its newest
+    batch, which may be newer than the first one here.
     """
     names = history(store)
     if not names:
         raise StateError("the checkpoint has no state yet: no batch has ended")
     true = _newest_true(store, names)
     name = names[-1] if true is None else true
-    for _ in range(KEPT_STATES):
+    for _ in range(KEPT_STATES - 1):
         manifest = _manifest(store, name) if name else None
         if manifest is None:
             return
