@@ -381,6 +381,8 @@ def test_rows_of_several_pipelines_are_those_of_one_that_read_all() -> None:
     second.run([])
     tables, tasks = plan_copies([first.spec, second.spec], new.spec), list[CopyTask]()
     assert [len(each) for each in tables] == [1, 2]
+    taken = [(each.stage, each.number) for of_old in tables for copy in of_old for each in copy.inputs]
+    assert sorted(taken) == sorted((each.stage, each.number) for each in new.spec.inputs)
     for old, of_old, stages in zip((first, second), tables, olds, strict=True):
         stage_numbers = {each.origin.stage for each in of_old}
         fingerprint = state_fingerprint(stages, StageSettings(buckets=old.spec.buckets))

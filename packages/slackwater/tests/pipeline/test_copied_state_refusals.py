@@ -1,5 +1,6 @@
 """A state that cannot give what a revision needs is refused before anything is written, and named."""
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from slackwater.cdc.batch import OffsetSpan
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.settings import Scope
-from slackwater.engine.state.manifest import StateKeeper
+from slackwater.engine.state import manifest
+from slackwater.engine.state.log import Blob, LogWrite
+from slackwater.engine.state.manifest import StateKeeper, history, segment_path
 from slackwater.engine.state.store import MemoryStore
 from slackwater.pipeline import RunSettings, copied_state, load_pipeline
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
@@ -177,6 +180,36 @@ def test_a_damaged_manifest_is_refused(revisions: Revisions, tmp_path: Path) -> 
 BOTH = {"orders": VIEW, "sums": "SELECT TRANSACTIONALLY l.id, l.order_id FROM s.lines l"}
 
 
+class Going:
+    """A pipeline that runs: each batch replaces what all stages keep by the LSN at which it ends."""
+
+    def __init__(self, revisions: Revisions, path: Path, rng: random.Random) -> None:
+        revisions.ran(path, positions=[at_lsn(1)])
+        definition = replace(load_pipeline(path), buckets=4)
+        fingerprint = state_fingerprint(definition.plan, stage_settings(definition))
+        self.keeper = StateKeeper(Checkpoint(revisions.settings.checkpoint).store, fingerprint)
+        (name,) = history(Checkpoint(revisions.settings.checkpoint).store)
+        self.keeper.open(name)
+        self.stages = [stage.number for stage in definition.plan.stages]
+        self.lsns, self._rng = [1], rng
+
+    def go_on(self, batches: int) -> None:
+        """Every fifth commit is one at which batches always end, as cuts do."""
+        for _ in range(batches):
+            before = self.lsns[-1]
+            lsn = self._rng.randrange(before + 1, before - before % 5 + 6)
+            blob = Blob("", 0, len(str(lsn)), 100, str(lsn).encode())
+            drops = int(len(self.lsns) > 1)
+            writes = [LogWrite(each, 0, drops, (blob,), 100, str(lsn).encode()) for each in self.stages[:1]]
+            self.keeper.adopt(self.keeper.prepare(at_lsn(lsn), writes))
+            self.lsns.append(lsn)
+
+
+def at_lsn(lsn: int) -> Mapping[str, Any]:
+    topics = {name: (TopicPosition((lsn,), lsn, (lsn,)),) for name in POSITION.topics}
+    return replace(POSITION, lsns=(lsn,), cut=lsn, log=lsn, topics=topics).to_json()
+
+
 class TestStatesOfSeveral:
     """A pipeline with the views of two begins with the states of both, as of one commit."""
 
@@ -212,6 +245,35 @@ class TestStatesOfSeveral:
         assert isinstance(batch, CopiedBatch)
         assert (batch.header.to_lsn, batch.end.lsn, batch.end.log) == (600, 600, 600 % 7)
         assert {task.lsn for task in batch.tasks} == {600}
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_rows_and_position_are_of_one_commit_however_both_continue(
+        self, parts: list[Path], seed: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They end batches at commits of their own, and remove what they need no more, at every step."""
+        monkeypatch.setattr(manifest, "_SWEEP_INTERVAL", 1)
+        monkeypatch.setattr(copied_state, "_COMMON_SECONDS", 600.0)
+        monkeypatch.setattr(copied_state, "_LOOK_SECONDS", 0.0)
+        rng, target = random.Random(seed), MemoryStore()
+        going = [Going(Revisions(part.parent), part, rng) for part in parts]
+        for each in going:
+            each.go_on(2 + rng.randrange(30))
+
+        def is_wanted() -> bool:
+            """Lets one go on now and then: mostly the one that is behind."""
+            behind = min(going, key=lambda each: each.lsns[-1])
+            if rng.random() < 0.4:
+                rng.choice([behind, behind, *going]).go_on(rng.randrange(1, 4))
+            return True
+
+        batch = self.states(parts).copy(target, is_wanted)
+        assert isinstance(batch, CopiedBatch)
+        assert all(batch.end.lsn in each.lsns for each in going)
+        assert batch.end.read_to("inv.s.orders", 0) == batch.end.lsn
+        heads = [head for task in batch.tasks for _, _, head in task.logs]
+        assert {target.files[segment_path(blob.segment)] for head in heads for blob in head.blobs} == {
+            str(batch.end.lsn).encode()
+        }
 
     def test_without_such_a_commit_they_are_refused(self, parts: list[Path]) -> None:
         self.ran(parts[0], 300, 500, 600)
