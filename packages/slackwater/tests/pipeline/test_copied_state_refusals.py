@@ -260,7 +260,7 @@ class TestStatesOfSeveral:
             each.go_on(2 + rng.randrange(30))
 
         def is_wanted() -> bool:
-            """Lets one go on now and then: mostly the one that is behind."""
+            """Lets one continue now and then: mostly the one that is behind."""
             behind = min(going, key=lambda each: each.lsns[-1])
             if rng.random() < 0.4:
                 rng.choice([behind, behind, *going]).go_on(rng.randrange(1, 4))
