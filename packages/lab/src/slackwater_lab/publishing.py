@@ -12,7 +12,7 @@ from slackwater.engine.payloads import DocumentBatch, pack_change, pack_items
 from slackwater.outputs.sink import Sink
 from slackwater.pipeline import RunSettings, load_pipeline
 from slackwater.pipeline.sinks import make_sink
-from slackwater.protocol import SNAPSHOT_XID, BatchHeader, Servers
+from slackwater.protocol import SNAPSHOT_XID, BatchHeader, PipelineRegistration, Servers
 from slackwater_lab.fakes.topics import REGISTRATION
 
 SOURCE = "inv"
@@ -22,7 +22,7 @@ _VIEW = "SELECT TRANSACTIONALLY id, value FROM s.t"
 
 @dataclass(slots=True)
 class PublishingPipeline:
-    """A pipeline with one view of `id` and `value`. Its batches are of one commit each: 100, 200, 300."""
+    """A pipeline of `id` and `value`, in each view the same. Its batches are of one commit each: 100, 200."""
 
     folder: Path
     sink: Sink
@@ -30,6 +30,7 @@ class PublishingPipeline:
     """Of the newest commit."""
     is_source: bool = False
     """Whether its output is a source: documents are changes, all of new keys."""
+    views: int = 1
 
     def publish(self, rows: Mapping[int, int | str | None], *, is_snapshot: bool = False) -> int:
         """Publishes values by id, None for a document that is gone; returns the commit LSN."""
@@ -47,7 +48,7 @@ class PublishingPipeline:
         documents = [
             (self.lsn, _json({"id": key}), self._document(key, value)) for key, value in rows.items()
         ]
-        payloads = {0: tuple(pack_items(documents))}
+        payloads = dict.fromkeys(range(self.views), tuple(pack_items(documents)))
         self.sink.write("q", DocumentBatch(batch_id, header, payloads, f"state {batch_id}"))
         return self.lsn
 
@@ -58,32 +59,41 @@ class PublishingPipeline:
 
 @contextmanager
 def publishing_pipeline(
-    folder: Path, *, view: str, output: str, servers: Servers, emit: str = "transactions"
+    folder: Path,
+    *,
+    view: str,
+    output: str,
+    servers: Servers,
+    emit: str = "transactions",
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[PublishingPipeline]:
-    """Makes the folder of a pipeline, which is named like it, and opens its output.
+    """Makes the folder of a pipeline, which is named like it, and opens its outputs.
 
-    The output is in TOML. States are ``transactions`` or ``latest``.
+    The output of a view is in TOML; there may be more. States are ``transactions`` or ``latest``.
     """
+    outputs = {view: output, **(more or {})}
     (folder / "views").mkdir(parents=True)
     head = f'name = "{folder.name}"\nsource = "{SOURCE}"\nemit = "{emit}"\n'
-    (folder / "pipeline.toml").write_text(f"{head}[outputs.{view}]\n{output}\n")
+    tables = (f"[outputs.{name}]\n{each}\n" for name, each in outputs.items())
+    (folder / "pipeline.toml").write_text(head + "".join(tables))
     (folder / "schema.sql").write_text(_SCHEMA)
-    (folder / "views" / f"{view}.sql").write_text(_VIEW)
+    for name in outputs:
+        (folder / "views" / f"{name}.sql").write_text(_VIEW)
     settings = RunSettings(servers=servers, checkpoint=str(folder))
     definition = load_pipeline(folder)
     sink = make_sink(definition, settings)
     sink.open()
     try:
         is_source = any(each.is_source for each in definition.outputs)
-        yield PublishingPipeline(folder, sink, is_source=is_source)
+        yield PublishingPipeline(folder, sink, is_source=is_source, views=len(outputs))
     finally:
         sink.close()
 
 
 OUTPUT_OF_KIND = {
-    "kafka": 'topic = "{name}.one"',
-    "postgres": 'kind = "postgres"\ntable = "{name}.one"',
-    "delta": 'kind = "delta"\ntable = "{name}.one"',
+    "kafka": 'topic = "{name}"',
+    "postgres": 'kind = "postgres"\ntable = "{name}"',
+    "delta": 'kind = "delta"\ntable = "{name}"',
 }
 """What pipeline.toml says of an output, by its kind."""
 
@@ -92,17 +102,30 @@ def published_revisions(
     kind: str, servers: Servers, folder: Path, opened: ExitStack, emit: str = "transactions"
 ) -> tuple[str, PublishingPipeline, PublishingPipeline]:
     """Makes two revisions of a pipeline with one view, which are registered; returns the name and both."""
-    base, found = f"p{uuid.uuid4().hex[:10]}", list[PublishingPipeline]()
-    log = opened.enter_context(closing(PipelineLog(servers.kafka)))
-    log.ensure()
-    for number, name in enumerate((base, f"{base}.v2"), 1):
-        place = name.replace(".", "_")
-        output = OUTPUT_OF_KIND[kind].format(name=place)
-        made = publishing_pipeline(folder / name, view="one", output=output, servers=servers, emit=emit)
-        found.append(opened.enter_context(made))
-        view = replace(REGISTRATION.views[0], name="one", output=f"{place}.one", kind=kind, format="")
-        log.register(replace(REGISTRATION, pipeline=name, base_name=base, revision=number, views=(view,)))
-    return base, found[0], found[1]
+    base = f"p{uuid.uuid4().hex[:10]}"
+    first = replace(REGISTRATION, pipeline=base, base_name=base, emit=emit)
+    second = replace(first, pipeline=f"{base}.v2", revision=2)
+    old, new = (registered_pipeline(kind, servers, folder, opened, each, "one") for each in (first, second))
+    return base, old, new
+
+
+def registered_pipeline(
+    kind: str, servers: Servers, folder: Path, opened: ExitStack, run: PipelineRegistration, *views: str
+) -> PublishingPipeline:
+    """Makes a pipeline with views of its own in topics or tables ``pipeline.view``, and registers it."""
+    names = {view: f"{run.pipeline.replace('.', '_')}.{view}" for view in views}
+    outputs = {view: OUTPUT_OF_KIND[kind].format(name=name) for view, name in names.items()}
+    view, output = outputs.popitem()
+    made = publishing_pipeline(
+        folder / run.pipeline, view=view, output=output, servers=servers, emit=run.emit, more=outputs
+    )
+    published = opened.enter_context(made)
+    with closing(PipelineLog(servers.kafka)) as log:
+        log.ensure()
+        of = replace(REGISTRATION.views[0], kind=kind, format="")
+        own = tuple(replace(of, name=view, output=name) for view, name in names.items())
+        log.register(replace(run, views=own))
+    return published
 
 
 def _json(value: object) -> bytes:

@@ -1,16 +1,22 @@
 """``slackwater revise`` over topics, tables and lakes of two revisions that have registered in Kafka."""
 
 import json
+import uuid
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from slackwater.cli import main
 from slackwater.cli.commands import revise
+from slackwater.client.lake_views import LakeReaders
+from slackwater.client.snapshot import PipelineOutput
+from slackwater.client.topic_views import TopicReaders
 from slackwater.cuts import PipelineLog
 from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.protocol import (
     KafkaSettings,
     LakeSettings,
@@ -20,7 +26,7 @@ from slackwater.protocol import (
     Servers,
 )
 from slackwater_lab.fakes.topics import REGISTRATION
-from slackwater_lab.publishing import OUTPUT_OF_KIND, published_revisions
+from slackwater_lab.publishing import OUTPUT_OF_KIND, published_revisions, registered_pipeline
 
 pytestmark = pytest.mark.integration
 
@@ -113,6 +119,52 @@ def test_readers_of_topics_and_lakes_are_switched_and_read_what_they_were_switch
         found = json.loads(capsys.readouterr().out)["revisions"]
         told = "topics" if kind == "kafka" else "lake"
         assert [(each["pipeline"], each["read_by"]) for each in found] == [(base, []), (f"{base}.v2", [told])]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", OUTPUT_OF_KIND)
+def test_readers_of_two_pipelines_that_become_one_are_switched_and_back(
+    kind: str, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each time, ``status`` and what is opened for readers have only the views of their pipeline."""
+    command, base = ["--config", str(tmp_path / "slackwater.toml"), "revise"], f"p{uuid.uuid4().hex[:10]}"
+    parts, joint = {f"{base}a": "one", f"{base}b": "two"}, f"{base}.v2"
+
+    def check(name: str, view: str, revision: int) -> None:
+        capsys.readouterr()
+        assert main.run([*command, "status", name, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["revisions"]
+        told = {"kafka": "topics", "delta": "lake"}.get(kind, f"schema readers_{name}")
+        read = {each["pipeline"]: each["read_by"] for each in found}
+        assert read == {name: [told] * (revision == 1), joint: [told] * (revision == 2)}
+        if kind != "postgres":
+            with closing(opened_by_readers(kind, servers, name)) as output:
+                place = name if revision == 1 else f"{base}_v2"
+                assert output.pipeline.replace(".", "_") == place
+                assert output.views() == [f"{place}.{view}"]
+
+    with ExitStack() as opened:
+        make = partial(registered_pipeline, kind, servers, tmp_path, opened)
+        runs = {name: replace(REGISTRATION, pipeline=name, base_name=name) for name in parts}
+        of = {name: (view,) for name, view in parts.items()}
+        both = replace(REGISTRATION, pipeline=joint, base_name=base, revision=2, revision_of=of)
+        pipelines = [*(make(runs[name], view) for name, view in parts.items()), make(both, *parts.values())]
+        for revision in (1, 2, 1):
+            for each in pipelines:
+                each.publish({1: revision})
+            for name in parts:
+                schema = ["--schema", f"readers_{name}"] if kind == "postgres" else []
+                words = ["switch", name, "--timeout", "60", *schema, "--to", str(revision)]
+                assert main.run([*command, *words]) == 0, capsys.readouterr().err
+            for name, view in parts.items():
+                check(name, view, revision)
+
+
+def opened_by_readers(kind: str, servers: Servers, name: str) -> PipelineOutput:
+    if kind == "kafka":
+        return TopicReaders(servers.kafka, name).open_current()
+    assert servers.delta is not None
+    return LakeReaders(DeltaLake(servers.delta), name).open_current()
 
 
 @pytest.mark.full

@@ -61,13 +61,13 @@ class World:
     def views(self, name: str) -> dict[str, str]:
         return {"one": f"{name.replace('.', '_')}.one"}
 
-    def pipeline(self, name: str) -> PublishingPipeline:
+    def pipeline(self, name: str, *views: str) -> PublishingPipeline:
         of_kind: dict[str, Any] = {self.kind: self.lake}
         servers = Servers(KafkaSettings(""), **of_kind)
-        output = f'kind = "{self.kind}"\ntable = "{self.views(name)["one"]}"'
-        made = publishing_pipeline(
-            self.folder / "pipelines" / name, view="one", output=output, servers=servers
-        )
+        table = f'kind = "{self.kind}"\ntable = "{name.replace(".", "_")}.{{}}"'
+        (view, output), *more = ((each, table.format(each)) for each in views or ("one",))
+        folder = self.folder / "pipelines" / name
+        made = publishing_pipeline(folder, view=view, output=output, servers=servers, more=dict(more))
         return self.opened.enter_context(made)
 
     def publish(self, *revisions: int) -> None:
@@ -113,6 +113,42 @@ def test_readers_are_switched_and_switched_back(world: World) -> None:
     assert world.seen() == (world.name, 100, 100)
     with pytest.raises(ConfigError, match="lacks view 'one'"):
         world.switch(2, views={})
+
+
+def test_readers_of_two_pipelines_that_become_one_see_only_their_own_views(world: World) -> None:
+    """Seen to fail if ``Readers.open_current`` opens all views of the joined pipeline."""
+    joint = world.pipeline(f"both{world.name}.v2", "one", "two")
+    name, other = joint.folder.name, world.pipeline(f"q{world.name}", "two")
+    parts = {world.name: (world.pipelines[1], "one"), other.folder.name: (other, "two")}
+
+    def switch(part: str, pipeline: str) -> Switched:
+        view, revision = parts[part][1], 2 if pipeline == name else 1
+        views = {view: f"{pipeline.replace('.', '_')}.{view}"}
+        return LakeReaders(world.tables, part).switch(pipeline, revision, views, timeout=NOW)
+
+    def seen(part: str) -> tuple[str, dict[str, int]]:
+        output = LakeReaders(world.tables, part).open_current()
+        found = read_views([output]).documents.items()
+        return output.pipeline, {view: json.loads(document)["value"] for view, (document,) in found}
+
+    for each in (world.pipelines[1], other, joint):
+        each.publish({1: 100})
+    for part, (_, view) in parts.items():
+        assert switch(part, part).before is None
+        assert seen(part) == (part, {f"{part}.{view}": 100})
+    at = CommitPosition(1, 100)
+    assert switch(world.name, name) == Switched(world.name, at, at)
+    assert seen(other.folder.name)[0] == other.folder.name, "of one of them"
+    assert switch(other.folder.name, name) == Switched(other.folder.name, at, at)
+    joint.publish({1: 200})
+    for part, (_, view) in parts.items():
+        assert seen(part) == (name, {f"{name.replace('.', '_')}.{view}": 200})
+        with pytest.raises(NotVisibleError, match="is at 1/0/64, but readers are at 1/0/C8"):
+            switch(part, part)
+    for part, (pipeline, view) in parts.items():
+        pipeline.publish({1: 200})
+        assert switch(part, part).before == name
+        assert seen(part) == (part, {f"{part}.{view}": 200})
 
 
 def test_of_two_who_switch_at_once_one_is_refused(world: World) -> None:

@@ -47,11 +47,13 @@ class World:
         self.database = opened.enter_context(closing(psycopg.connect(self.url, autocommit=True)))
         self.old, self.new = self.pipeline(self.name), self.pipeline(f"{self.name}.v2")
 
-    def pipeline(self, name: str) -> PublishingPipeline:
-        table = f"{name.replace('.', '_')}.one"
+    def pipeline(self, name: str, *views: str) -> PublishingPipeline:
         servers = Servers(KafkaSettings(""), postgres=PostgresSettings(self.url))
-        output = f'kind = "postgres"\ntable = "{table}"'
-        made = publishing_pipeline(self.folder / name, view="one", output=output, servers=servers)
+        table = f'kind = "postgres"\ntable = "{name.replace(".", "_")}.{{}}"'
+        (view, output), *more = ((each, table.format(each)) for each in views or ("one",))
+        made = publishing_pipeline(
+            self.folder / name, view=view, output=output, servers=servers, more=dict(more)
+        )
         return self.opened.enter_context(made)
 
     def publish(self, *pipelines: PublishingPipeline) -> None:
@@ -118,6 +120,48 @@ def test_readers_are_switched_and_switched_back(world: World) -> None:
     world.publish(world.old, world.old)
     world.switch(world.old, timeout=NOW)
     assert world.seen() == (world.name, 300, 300)
+
+
+def test_readers_of_two_pipelines_that_become_one_see_only_their_own_views(world: World) -> None:
+    """Seen to fail without the choice of own views in ``_switched`` and in ``schemas_of_readers``."""
+    other, schema = world.pipeline(f"q{world.name}", "two"), f"{world.schema}q"
+    joint = world.pipeline(f"both{world.name}.v2", "one", "two")
+    name, names = joint.folder.name, [world.name, other.folder.name]
+    world.publish(world.old, other, joint)
+    of = [(names[0], world.schema, "one"), (names[1], schema, "two")]
+
+    def switch(pipeline: str, schema: str, part: str, view: str) -> None:
+        switch_tables(world.url, schema, pipeline, ([part, name], [view]), timeout=NOW)
+
+    def seen(schema: str) -> tuple[str, dict[str, int]]:
+        query = "SELECT viewname FROM pg_views WHERE schemaname = {}"
+        views = [view for (view,) in world.ask(query, sql.Literal(schema)) if view != LEDGER_VIEW]
+        (read,) = world.ask("SELECT pipeline FROM {}", sql.Identifier(schema, LEDGER_VIEW)).fetchall()
+        rows = {each: world.ask("SELECT value FROM {}", sql.Identifier(schema, each)) for each in views}
+        return read[0], {each: value for each, found in rows.items() for (value,) in found}
+
+    for part, place, view in of:
+        switch(part, place, part, view)
+    assert [seen(place) for _, place, _ in of] == [(part, {view: 100}) for part, _, view in of]
+    switch(name, world.schema, names[0], "one")
+    assert [seen(place)[0] for _, place, _ in of] == [name, names[1]], "of one of them"
+    switch(name, schema, names[1], "two")
+    world.publish(joint)
+    assert [seen(place) for _, place, _ in of] == [(name, {view: 200}) for _, _, view in of]
+    for part, place, view in of:
+        assert schemas_of_readers(world.url, part, {name: [view]}) == {place: name}
+        assert schemas_of_readers(world.url, part) == {}, "nobody says that it is a revision"
+        with pytest.raises(NotVisibleError, match="but readers are at 1/0/C8"):
+            switch(part, place, part, view)
+    with pytest.raises(ConfigError, match=f"lacks view 'one', which readers of '{name}'"):
+        switch_tables(world.url, world.schema, name, (names, ["two"]), timeout=NOW)
+    with pytest.raises(ConfigError, match="belong to pipeline"):
+        switch_tables(world.url, world.schema, names[0], timeout=NOW)
+    world.publish(world.old, other)
+    for part, place, view in of:
+        switch(part, place, part, view)
+        assert schemas_of_readers(world.url, part, {name: [view]}) == {place: part}
+    assert [seen(place) for _, place, _ in of] == [(part, {view: 200}) for part, _, view in of]
 
 
 def test_readers_go_back_only_if_somebody_says_so(world: World) -> None:

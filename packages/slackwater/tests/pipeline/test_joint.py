@@ -106,6 +106,17 @@ def test_what_cannot_be_joined_is_refused_by_name(tmp_path: Path, toml: str, sch
     assert not (tmp_path / "both").exists()
 
 
+def test_pipelines_of_indexes_are_refused_because_their_readers_cannot_be_switched(tmp_path: Path) -> None:
+    """Both would be joined if they had other outputs: they have a stage in common."""
+    index = '[output]\nkind = "opensearch"\nindex = "{}"\n'
+    left = pipeline(tmp_path / "left", "big", BIG, index.format("big"))
+    right = pipeline(tmp_path / "right", "small", SMALL, index.format("small"))
+    with pytest.raises(ConfigError, match="left and right cannot be joined: they have indexes") as refused:
+        join(tmp_path, left, right)
+    assert refused.value.hint == "readers of indexes are switched between revisions of one name"
+    assert not (tmp_path / "both").exists()
+
+
 def test_views_of_one_name_are_one_view_or_refused(tmp_path: Path) -> None:
     left, right = (pipeline(tmp_path / name, "big", BIG) for name in ("left", "right"))
     joint = load_pipeline(join(tmp_path, left, right))

@@ -4,7 +4,7 @@ import math
 import struct
 from base64 import b64encode
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -58,17 +58,19 @@ class LakeOutput:
         lake: The lake, :class:`slackwater.outputs.lake.delta.DeltaLake` or
             :class:`slackwater.outputs.lake.iceberg.IcebergLake`.
         pipeline: The pipeline's name; from revision 2 on it ends in ``.v<revision>``.
+        views: The views that it has for readers; empty: all.
     """
 
-    def __init__(self, lake: Lake, pipeline: str) -> None:
-        self._lake = lake
+    def __init__(self, lake: Lake, pipeline: str, views: Collection[str] = ()) -> None:
+        self._lake, self._only = lake, views
         self.pipeline = pipeline
         """See the protocol."""
 
     def views(self) -> Sequence[str]:
         """See the protocol. Before the first batch there are none."""
         batches = self._batches()
-        return sorted(batches[-1].snapshots) if batches else []
+        names = sorted(batches[-1].snapshots) if batches else []
+        return [name for name in names if name in self._only or not self._only]
 
     def newest(self) -> VisibleCommit | None:
         """See the protocol."""
@@ -165,9 +167,9 @@ class LakeReaders(Readers):
             rows = self._table.read(None)
         return None if rows is None else _switch_of(self.pipeline, rows)
 
-    def open(self, pipeline: str) -> LakeOutput:
+    def open(self, pipeline: str, views: Collection[str] = ()) -> LakeOutput:
         """See the base class."""
-        return LakeOutput(self._lake, pipeline)
+        return LakeOutput(self._lake, pipeline, views)
 
     def _make(self, wanted: Switch, timeout: timedelta, clock: Clock) -> Switched:
         return repeated(partial(self._try, wanted, clock), timeout, clock, PASSING)

@@ -169,11 +169,16 @@ class Readers(ABC):
         """
 
     @abstractmethod
-    def open(self, pipeline: str) -> PipelineOutput:
-        """Opens the output of a revision, given its name with the revision."""
+    def open(self, pipeline: str, views: Collection[str] = ()) -> PipelineOutput:
+        """Opens the output of a revision, given its name with the revision.
+
+        ``views`` are those that it has for readers, by the names of their topics or tables; empty: all.
+        """
 
     def open_current(self) -> PipelineOutput:
         """Opens the output that the readers were switched to; read it with ``read_views``.
+
+        It has the views of the switch, also if the revision is one of several pipelines.
 
         Raises:
             ConfigError: The readers were never switched.
@@ -182,7 +187,7 @@ class Readers(ABC):
         found = self.newest_switch()
         if found is None:
             raise never_switched(self.pipeline)
-        return self.open(found.pipeline)
+        return self.open(found.pipeline, found.views.values())
 
     def switch(
         self,

@@ -144,11 +144,17 @@ class TopicOutput:
     """Implements :class:`slackwater.client.snapshot.PipelineOutput` over the topics of a pipeline.
 
     Each read reads whole topics, so it suits inspection, tests and initial copies. Close the object after
-    use.
+    use. ``views`` are those that it has for readers, by the names of their topics; empty: all.
     """
 
-    def __init__(self, kafka: KafkaSettings | KafkaBroker, pipeline: str, clock: Clock | None = None) -> None:
-        self.pipeline = pipeline
+    def __init__(
+        self,
+        kafka: KafkaSettings | KafkaBroker,
+        pipeline: str,
+        clock: Clock | None = None,
+        views: Collection[str] = (),
+    ) -> None:
+        self.pipeline, self._only = pipeline, views
         """See the protocol."""
         self._broker, self._clock = _broker(kafka, pipeline), clock or SystemClock()
         self._progress = Log(self._broker, progress_topic(pipeline), _decode, self._clock)
@@ -162,7 +168,8 @@ class TopicOutput:
         known = self._newest().topics
         topics = [name for name in known if commit_topic(name) in known]
         shared = [f"{name}/{view}" for name in topics for view in known[name].views]
-        return sorted(shared + [name for name in topics if not known[name].views])
+        names = sorted(shared + [name for name in topics if not known[name].views])
+        return [name for name in names if name in self._only or not self._only]
 
     def newest(self) -> VisibleCommit | None:
         """See the protocol."""
@@ -354,9 +361,9 @@ class TopicReaders(Readers):
             found = list(log.entries(*log.bounds()))
         return found[-1] if found else None
 
-    def open(self, pipeline: str) -> TopicOutput:
+    def open(self, pipeline: str, views: Collection[str] = ()) -> TopicOutput:
         """See the base class."""
-        return TopicOutput(self._broker, pipeline)
+        return TopicOutput(self._broker, pipeline, views=views)
 
     def _make(self, wanted: Switch, timeout: timedelta, clock: Clock) -> Switched:
         self._broker.ensure_topic(self._topic, 1, exactly=True)

@@ -40,7 +40,7 @@ def joined_files(parts: Parts, name: str, revision: int, emit: Emit | None) -> M
     if len(names) < 2 or len({*names, name}) <= len(names):
         hint = "name at least two pipelines, each once; the new one has a name of its own, that of its folder"
         raise ConfigError(f"{', '.join(names)} cannot become {name!r}", hint)
-    for each in all_parts:
+    for each in all_parts[1:]:
         _check_fits(first, each, emit)
     head = {"name": name, "source": first.source, "revision": revision, "emit": str(emit or first.emit)}
     if owners := dict.fromkeys(each.owner for each in all_parts if each.owner):
