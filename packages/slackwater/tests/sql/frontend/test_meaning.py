@@ -289,6 +289,13 @@ TRANSLATED = {
     "columns of a grouped table in a window": (
         "SELECT TRANSACTIONALLY a.id, rank() OVER (PARTITION BY a.g ORDER BY count(b.id)) AS r FROM a LEFT JOIN b ON b.a_id = a.id GROUP BY a.id",
         "SELECT a.id, rank() OVER (PARTITION BY a.g ORDER BY count(b.id)) AS r FROM a LEFT JOIN b ON b.a_id = a.id GROUP BY a.id, a.g"),
+    "columns without names": (
+        "SELECT TRANSACTIONALLY g, count(*), (max(x)), (x)::text || 'e', (g)::bigint::text AS t, 5::int, CASE WHEN g = 1 THEN 2 END, CASE WHEN g = 2 THEN 3 ELSE g END AS c, coalesce(x, 1), (SELECT min(y) FROM b), EXISTS (SELECT 1 FROM b WHERE a_id = g), extract(year FROM DATE '2020-01-01'), row_number() OVER (PARTITION BY g ORDER BY x), [1] FROM a GROUP BY g, x",
+        """SELECT g, count(*) AS count, max(x) AS max, x::text || 'e' AS "?column?", g::text AS t, 5 AS int4, CASE WHEN g = 1 THEN 2 END AS case, CASE WHEN g = 2 THEN 3 ELSE g END AS c, coalesce(x, 1) AS coalesce, (SELECT min(y) FROM b) AS min,
+            EXISTS (SELECT 1 FROM b WHERE a_id = g) AS exists, 2020::bigint AS extract, row_number() OVER (PARTITION BY g ORDER BY x) AS row_number, [1] AS array FROM a GROUP BY g, x"""),
+    "columns without names below": (
+        "WITH s AS (SELECT g, sum(x), x::int FROM a GROUP BY g, x) SELECT TRANSACTIONALLY sum, upper, count(*) FROM (SELECT * FROM s) s JOIN (SELECT upper(t), count(*), count(y) FROM b GROUP BY upper) t ON true GROUP BY sum, upper",
+        "SELECT s.s AS sum, t.u AS upper, count(*) AS count FROM (SELECT sum(x) AS s FROM a GROUP BY g, x) s JOIN (SELECT upper(t) AS u FROM b GROUP BY upper(t)) t ON true GROUP BY s.s, t.u"),
     "columns of a nullable side whose key is grouped": (
         "SELECT TRANSACTIONALLY b.id, b.t, count(*) AS n FROM a LEFT JOIN b ON b.a_id = a.id GROUP BY b.id",
         "SELECT b.id, b.t, count(*) AS n FROM a LEFT JOIN b ON b.a_id = a.id GROUP BY b.id, b.t"),
@@ -331,6 +338,7 @@ def test_tree_means_what_the_text_means(name: str) -> None:
 def test_tree_means_what_the_text_means_here(name: str) -> None:
     view = _view(TRANSLATED[name][0])
 
+    assert [column for column, _ in view.outputs] == _databases()[0].sql(TRANSLATED[name][1]).columns
     _assert_same(view, TRANSLATED[name][1])
 
 

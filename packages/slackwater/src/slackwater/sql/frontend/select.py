@@ -1,6 +1,7 @@
 """One SELECT, and expressions over the groups of its GROUP BY."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +20,7 @@ from slackwater.sql.frontend.context import (
 )
 from slackwater.sql.frontend.expressions import ExpressionBinder, is_aggregate
 from slackwater.sql.frontend.from_clause import Condition, Region, bind_from
+from slackwater.sql.frontend.names import derived_name, end_of_column
 from slackwater.sql.frontend.subqueries import Correlation, Subqueries, is_correlated
 from slackwater.sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
 from slackwater.sql.frontend.text import Splice
@@ -210,7 +212,7 @@ class _Reader:
         self._environment = environment
         self._select = select
         self._region = region
-        self._outputs = tuple(_select_list(environment, scope, select.items))
+        self._outputs = tuple(_with_names(environment, list(_select_list(environment, scope, select.items))))
         aliases = {item.alias.lower(): item for item in reversed(select.items) if item.alias}
         self._subqueries = Subqueries(_subquery)
         self._rows = ExpressionBinder(environment, scope, aliases, outer)
@@ -321,8 +323,9 @@ class _Reader:
             self._group_output(groups, self._outputs[position - 1], node.start)
             return
         name = node.names[0].lower() if len(node.names) == 1 else ""
-        if name in self._aliases and groups.scope.resolve_parts(node.names) is None:
-            groups.group_by(self._aliases[name], node.start)
+        named = {each.name.lower(): each.node for each in self._outputs if each.column is None}
+        if (column := self._aliases.get(name) or named.get(name)) and not groups.scope.resolve_parts(node.names):
+            groups.group_by(column, node.start)
             return
         groups.group_by(node, node.start)
 
@@ -415,6 +418,22 @@ def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, 
             raise environment.error(item, problem, "Name the columns")
         for column in _starred(environment, scope, item):
             yield _Column(column.name, item, column)
+
+
+def _with_names(environment: Environment, columns: list[_Column]) -> Iterator[_Column]:
+    """Names the columns that have no name as PostgreSQL does, where no two would have the same."""
+    text = environment.text
+    names = [
+        each.name or ("" if each.column is not None else derived_name(text, each.node)) for each in columns
+    ]
+    counts = Counter(name.lower() for name in names)
+    for each, name in zip(columns, names, strict=True):
+        if each.name or counts[name.lower()] > 1 or each.node.start < 0:
+            yield each
+            continue
+        end = end_of_column(text, each.node)
+        environment.splices.append(Splice(end, end, f" AS {identifier(name)}"))
+        yield replace(each, name=name)
 
 
 def _declared(scope: NameScope, item: Node, name: str) -> str:

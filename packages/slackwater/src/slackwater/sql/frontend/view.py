@@ -19,6 +19,7 @@ from slackwater.sql.catalog import Catalog, Table
 from slackwater.sql.duckdb_sql import identifier, unwritable_type
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.frontend.context import BindContext, BoundQuery, Environment, NamedColumn
+from slackwater.sql.frontend.names import derived_name, first_items
 from slackwater.sql.frontend.select import bind_select
 from slackwater.sql.frontend.syntax import Query, Refused, SetOperation, parse
 from slackwater.sql.frontend.text import ViewText, original_offset, spliced
@@ -71,8 +72,9 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
         context = BindContext(connection, catalog, lower, _bind_query, _bind_other_view)
         context.reserve(text)
         environment = Environment(context, text, name, None, {}, [], (name,))
-        result = _bind_query(parse(connection, text), environment)
-        _check_names(environment, result)
+        query = parse(connection, text)
+        result = _bind_query(query, environment)
+        _check_names(environment, query, result)
         # Only execute() reports places; only sql() knows nested types.
         rows = connection.sql(_evaluate_on_no_rows(environment))
         names, types = tuple(rows.columns), tuple(rows.types)
@@ -114,23 +116,30 @@ def _bind_other_view(name: str, reader: Environment, span: Span) -> BoundQuery:
     context = reader.context
     text = context.views[name]
     environment = Environment(context, text, name, span, {}, [], (*reader.reading, name))
-    result = _bind_query(parse(context.connection, text), environment)
-    _check_names(reader, result)
+    query = parse(context.connection, text)
+    result = _bind_query(query, environment)
+    _check_names(reader, query, result)
     statement = _evaluate_on_no_rows(environment)
     view = f"__slackwater_views.{identifier(name)}"
     context.connection.execute(f"CREATE OR REPLACE VIEW {view} AS {statement}")
     return result
 
 
-def _check_names(environment: Environment, result: BoundQuery) -> None:
-    seen: set[str] = set()
+def _check_names(environment: Environment, query: Query, result: BoundQuery) -> None:
+    text = environment.text
+    text = environment.text.text
+    derived = {each.start: derived_name(environment.text, each) for each in first_items(query)}
+    seen: dict[str, Span] = {}
     for column, span in zip(result.columns, result.spans, strict=True):
-        if not column.name:
-            raise environment.error(span, "this column has no name", "Name it with AS")
-        if column.name.lower() in seen:
-            problem = f"the view has two columns called {column.name}"
+        name = column.name or derived.get(span.start, "")
+        if not name:
+            raise environment.error(span, "a column of * has no name", "Name it with AS in the subquery")
+        if name.lower() in seen:
+            first, second = (text[each.start : each.end] for each in (seen[name.lower()], span))
+            both = f": {first} and {second}" if first != second else ""
+            problem = f"the view has two columns called {name}{both}"
             raise environment.error(span, problem, "Rename one of them with AS")
-        seen.add(column.name.lower())
+        seen[name.lower()] = span
 
 
 def _check_types(environment: Environment, result: BoundQuery, types: tuple[DuckDBPyType, ...]) -> None:
