@@ -65,7 +65,9 @@ def _name_of_call(text: ViewText, node: Node) -> tuple[str, bool]:
         return _name(text, node.children[0])
     if node.operator == "STRUCT_EXTRACT":
         return text.code[node.start : node.end].rpartition(".")[2].strip(' "'), True
-    is_call = not node.raw.get("is_operator") and not node.operator.startswith(("OPERATOR_NOT", "OPERATOR_IS"))
+    is_call = not node.raw.get("is_operator") and not node.operator.startswith(
+        ("OPERATOR_NOT", "OPERATOR_IS")
+    )
     called = _CALL.match(text.code, max(node.start, 0), max(node.end, 0)) if is_call else None
     if called is None:
         name = "array" if node.operator == "ARRAY_CONSTRUCTOR" else _CONSTRUCTED.get(node.function, "")

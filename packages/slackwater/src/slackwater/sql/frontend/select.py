@@ -324,7 +324,9 @@ class _Reader:
             return
         name = node.names[0].lower() if len(node.names) == 1 else ""
         named = {each.name.lower(): each.node for each in self._outputs if each.column is None}
-        if (column := self._aliases.get(name) or named.get(name)) and not groups.scope.resolve_parts(node.names):
+        if (column := self._aliases.get(name) or named.get(name)) and not groups.scope.resolve_parts(
+            node.names
+        ):
             groups.group_by(column, node.start)
             return
         groups.group_by(node, node.start)

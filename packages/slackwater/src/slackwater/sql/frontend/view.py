@@ -127,15 +127,15 @@ def _bind_other_view(name: str, reader: Environment, span: Span) -> BoundQuery:
 
 def _check_names(environment: Environment, query: Query, result: BoundQuery) -> None:
     text = environment.text
-    text = environment.text.text
-    derived = {each.start: derived_name(environment.text, each) for each in first_items(query)}
+    written = text.text
+    derived = {each.start: derived_name(text, each) for each in first_items(query)}
     seen: dict[str, Span] = {}
     for column, span in zip(result.columns, result.spans, strict=True):
         name = column.name or derived.get(span.start, "")
         if not name:
             raise environment.error(span, "a column of * has no name", "Name it with AS in the subquery")
         if name.lower() in seen:
-            first, second = (text[each.start : each.end] for each in (seen[name.lower()], span))
+            first, second = (written[each.start : each.end] for each in (seen[name.lower()], span))
             both = f": {first} and {second}" if first != second else ""
             problem = f"the view has two columns called {name}{both}"
             raise environment.error(span, problem, "Rename one of them with AS")
