@@ -201,7 +201,8 @@ class ExpressionBinder:
         if node.kind in _REFUSED:
             raise self.error(node, *_REFUSED[node.kind])
         if node.operator == "GROUPING_FUNCTION":
-            raise self.error(node, "GROUPING is not supported", "Write one view per grouping")
+            hint = "Use it with GROUP BY, outside of aggregates"
+            raise self.error(node, "GROUPING is not supported here", hint)
         if node.kind not in {"FUNCTION", "WINDOW"}:
             return
         if node.raw.get("schema", "") not in _SCHEMAS:

@@ -20,6 +20,7 @@ from slackwater.sql.frontend.context import (
 )
 from slackwater.sql.frontend.expressions import ExpressionBinder, is_aggregate
 from slackwater.sql.frontend.from_clause import Condition, Region, bind_from
+from slackwater.sql.frontend.grouping import GroupingSets
 from slackwater.sql.frontend.names import derived_name, end_of_column
 from slackwater.sql.frontend.subqueries import Correlation, Subqueries, is_correlated
 from slackwater.sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
@@ -57,6 +58,7 @@ class GroupBinder(ExpressionBinder):
         self._by_signature: dict[str, str] = {}
         self._calls: dict[str, tuple[str, AggregateCall]] = {}
         self._group_by = -1
+        self._sets: GroupingSets | None = None
 
     @property
     def calls(self) -> tuple[tuple[str, AggregateCall], ...]:
@@ -66,17 +68,18 @@ class GroupBinder(ExpressionBinder):
     @property
     def is_global(self) -> bool:
         """Whether there is no GROUP BY."""
-        return not self._groups
+        return not self._groups and self._sets is None
 
     @property
     def safe(self) -> frozenset[str]:
         """Groups and counts that are never NULL."""
         below = self._rows.safe
         counts = {name for name, call in self.calls if call.function == "count"}
-        return frozenset(counts | {name for name, each in self._groups if each.column in below})
+        groups = {name for name, each in self._groups if each.column in below}
+        return frozenset(counts | (groups if self._sets is None else groups & self._sets.everywhere))
 
-    def group_by(self, node: Node, start: int) -> None:
-        """Adds an expression of GROUP BY.
+    def group_by(self, node: Node, start: int) -> str:
+        """Adds an expression of GROUP BY; returns its id.
 
         GROUP BY names it at the offset `start`, perhaps by an alias or a position.
         """
@@ -85,7 +88,8 @@ class GroupBinder(ExpressionBinder):
         if self._group_by < 0 and start >= 0:
             places = list(_GROUP_BY.finditer(self.environment.text.structure, 0, start))
             self._group_by = places[-1].end() if places else -1
-        self._by_signature[self.signature(node)] = self.group_by_expression(expression)
+        name = self._by_signature[self.signature(node)] = self.group_by_expression(expression)
+        return name
 
     def group_by_expression(self, expression: Expression) -> str:
         """Adds an expression to group by; returns its id."""
@@ -97,15 +101,25 @@ class GroupBinder(ExpressionBinder):
         self._groups.append((name, expression))
         return name
 
-    def settle(self) -> None:
-        """Ends GROUP BY: determines which of its columns identify a group."""
-        ids = {each.column or name: name for name, each in self._groups}
-        reads = {name: each.columns or (name,) for name, each in self._groups if each.column is None}
-        self.identity = tuple(ids[each] for each in without_dependents(tuple(ids), self._rules, reads))
+    def settle(self, sets: tuple[tuple[str, ...], ...] = ()) -> None:
+        """Ends GROUP BY: determines which of its columns identify a group; grouping sets are of their ids."""
+        if not sets:
+            self.identity = self._key(self._groups)
+            return
+        keys = tuple(self._key([each for each in self._groups if each[0] in ids]) for ids in sets)
+        self.identity = self.context.union_identity(max(map(len, keys)))
+        self._sets = GroupingSets(self.context, sets, keys, self.identity)
+
+    def _key(self, groups: list[tuple[str, Expression]]) -> tuple[str, ...]:
+        ids = {each.column or name: name for name, each in groups}
+        reads = {name: each.columns or (name,) for name, each in groups if each.column is None}
+        return tuple(ids[each] for each in without_dependents(tuple(ids), self._rules, reads))
 
     def aggregated(self, relation: Relation, span: Span) -> Relation:
         """Returns the rows of a relation as one row per group."""
         calls = self.calls
+        if self._sets is not None:
+            return self._sets.aggregated(relation, self._groups, calls, span)
         if not (calls or self._groups):
             count = AggregateCall("count(*)", "count", (), False, None, (), span, "")
             calls = ((self.context.new_id(), count),)
@@ -117,7 +131,19 @@ class GroupBinder(ExpressionBinder):
             group = self._by_signature.get(self.signature(node))
             if group is not None:
                 return identifier(group)
+        if node.operator == "GROUPING_FUNCTION" and node.children:
+            columns = tuple(self._grouped(each) for each in node.children)
+            return "CAST(0 AS BIGINT)" if self._sets is None else identifier(self._sets.grouping(columns))
         return super().replacement(node, parameters)
+
+    def _grouped(self, node: Node) -> str:
+        """Returns the id of an argument of GROUPING."""
+        with self._rows.reading("GROUPING"):
+            sql = self._rows.sql(node)
+        for name, each in self._groups:
+            if sql in {each.sql, f"({each.sql})"}:
+                return name
+        raise self.error(node, "GROUPING is of expressions in GROUP BY only", "Add it to GROUP BY")
 
     def value(self, node: Node, found: ResolvedColumn) -> str:
         """Returns SQL for a column that has one value per group."""
@@ -143,7 +169,7 @@ class GroupBinder(ExpressionBinder):
             if each.column == found.id:
                 return name
         grouped = {each.column for _, each in self._groups if each.column is not None}
-        if found.id not in closure(grouped, self._rules) or self._group_by < 0:
+        if found.id not in closure(grouped, self._rules) or self._group_by < 0 or self._sets:
             raise self._several_values(node, found)
         owner = f"{identifier(found.source.alias)}." if found.source and found.source.alias else ""
         added = f" {owner}{identifier(found.name)},"
@@ -252,7 +278,7 @@ class _Reader:
         select = self._select
         roots = [*select.items, *(each for each in (select.having, select.qualify) if each is not None)]
         return (
-            bool(select.groups)
+            bool(select.group_sets)
             or select.groups_all
             or select.having is not None
             or any(is_aggregate(node) for root in roots for node in root.walk())
@@ -277,10 +303,12 @@ class _Reader:
     def _grouped(self, base: Relation) -> BoundSelect:
         groups = GroupBinder(self._rows, base, self._aliases)
         groups.subquery = lambda node: self._subqueries.value(groups, node)
-        self._group_by(groups)
-        is_global = groups.is_global
+        sets = self._group_by(groups)
+        is_global = groups.is_global and not sets
         equal = self._correlated_groups(groups)
-        groups.settle()
+        if equal and sets:
+            raise self._refused_correlation()
+        groups.settle(sets)
         with groups.reading("HAVING"):
             for node in conjuncts(self._select.having):
                 self._subqueries.accept(node)
@@ -306,36 +334,35 @@ class _Reader:
             qualify = self._select.qualify
             return items, None if qualify is None else binder.expression(qualify)
 
-    def _group_by(self, groups: GroupBinder) -> None:
-        for node in self._select.groups:
-            self._group(groups, node)
+    def _group_by(self, groups: GroupBinder) -> tuple[tuple[str, ...], ...]:
+        """Reads GROUP BY; returns the sets of ids, if there are several."""
+        ids = [self._group(groups, node) for node in self._select.groups]
         if self._select.groups_all:
             for output in self._outputs:
                 if not any(is_aggregate(each) or each.kind == "WINDOW" for each in output.node.walk()):
                     self._group_output(groups, output, -1)
+        sets = tuple(tuple(dict.fromkeys(ids[each] for each in places)) for places in self._select.group_sets)
+        return sets if len(sets) > 1 else ()
 
-    def _group(self, groups: GroupBinder, node: Node) -> None:
+    def _group(self, groups: GroupBinder, node: Node) -> str:
         if node.kind == "CONSTANT" and node.raw["literal"].get("kind") == "INTEGER":
             position = int(node.raw["literal"]["text"])
             if not 1 <= position <= len(self._outputs):
                 problem = f"there is no column {position} in the select list"
                 raise groups.error(node, problem, "Name the column")
-            self._group_output(groups, self._outputs[position - 1], node.start)
-            return
+            return self._group_output(groups, self._outputs[position - 1], node.start)
         name = node.names[0].lower() if len(node.names) == 1 else ""
         named = {each.name.lower(): each.node for each in self._outputs if each.column is None}
         if (column := self._aliases.get(name) or named.get(name)) and not groups.scope.resolve_parts(
             node.names
         ):
-            groups.group_by(column, node.start)
-            return
-        groups.group_by(node, node.start)
+            return groups.group_by(column, node.start)
+        return groups.group_by(node, node.start)
 
-    def _group_output(self, groups: GroupBinder, output: _Column, start: int) -> None:
+    def _group_output(self, groups: GroupBinder, output: _Column, start: int) -> str:
         if output.column is None:
-            groups.group_by(output.node, start)
-        else:
-            groups.group_by_expression(_column_sql(self._rows, output))
+            return groups.group_by(output.node, start)
+        return groups.group_by_expression(_column_sql(self._rows, output))
 
     def _correlated_groups(self, groups: GroupBinder) -> tuple[tuple[Expression, Expression], ...]:
         """Groups by what the outer query compares, too."""
@@ -379,7 +406,8 @@ class _Reader:
         conditions = [*self._correlation.residual, *(right for _, right in self._correlation.equal)]
         problem = "this subquery may be correlated with the outer query only by equality"
         if not self._correlation.residual:
-            problem = "a subquery with window functions cannot be correlated with the outer query"
+            what = "window functions or grouping sets"
+            problem = f"a subquery with {what} cannot be correlated with the outer query"
         hint = "Aggregate with GROUP BY in a subquery in FROM, and join it"
         return self._environment.error(conditions[0].span, problem, hint)
 

@@ -123,6 +123,8 @@ class Select:
 
     Attributes:
         start: Offset of its first expression; -1 if unknown.
+        group_sets: For each grouping set, the positions of its expressions in `groups`; one for a plain
+            GROUP BY.
         refused: Names of clauses that no view may have, each with an offset or -1.
     """
 
@@ -132,6 +134,7 @@ class Select:
     source: Item
     where: Node | None
     groups: tuple[Node, ...]
+    group_sets: tuple[tuple[int, ...], ...]
     groups_all: bool
     having: Node | None
     qualify: Node | None
@@ -293,9 +296,6 @@ class _Reader:
             refused.append(("DISTINCT ON", self._first_offset(distinct)))
         if raw["sample"]:
             refused.append(("USING SAMPLE", -1))
-        if len(raw["group_sets"]) > 1:
-            what = "GROUP BY with ROLLUP, CUBE or GROUPING SETS"
-            refused.append((what, self._first_offset(raw["group_expressions"])))
         return Select(
             start=self._first_offset(raw["select_list"]),
             with_=self._with(raw),
@@ -303,6 +303,7 @@ class _Reader:
             source=self._item(raw["from_table"]),
             where=self._optional(raw["where_clause"]),
             groups=tuple(self.node(item) for item in raw["group_expressions"]),
+            group_sets=tuple(tuple(each) for each in raw["group_sets"]),
             groups_all=raw["aggregate_handling"] == "FORCE_AGGREGATES",
             having=self._optional(raw["having"]),
             qualify=self._optional(raw["qualify"]),
