@@ -41,6 +41,7 @@ _ACCUMULATORS = {
     AccumulatorKind.MIN: "the ordered values of {text}",
     AccumulatorKind.MAX: "the ordered values of {text}",
     AccumulatorKind.DISTINCT: "the different values of {text}",
+    AccumulatorKind.TOP: "the rows in order",
 }
 
 
@@ -124,7 +125,7 @@ def explain(
     The sizes of states, in bytes, are by stage; None if they are not known.
     """
     plan = definition.plan
-    uses, hints = {}, list(_global_groups(plan))
+    uses, hints = {}, [*plan.notes, *_global_groups(plan)]
     if definition.sql is not None:
         published = [output.view for output in definition.outputs]
         uses = definition.sql.stage_uses(published, definition.scope)

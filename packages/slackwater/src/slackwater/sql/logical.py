@@ -16,6 +16,7 @@ from typing import Final
 from slackwater.sql.catalog import Table
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.errors import SourceText
+from slackwater.sql.plan import Ranks
 
 Dependency = tuple[frozenset[str], frozenset[str]]
 """Rows that agree on the first columns, where NULL equals NULL, agree on the second ones."""
@@ -82,6 +83,37 @@ class Expression:
     def column(self) -> str | None:
         """The id, if the expression is just a column."""
         return self.columns[0] if len(self.columns) == 1 and self.sql == f'"{self.columns[0]}"' else None
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A part of ORDER BY.
+
+    Attributes:
+        direction: ``ASC`` or ``DESC``, then ``NULLS FIRST`` or ``NULLS LAST``.
+    """
+
+    value: Expression
+    direction: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking(Expression):
+    """A call of ``row_number()``, ``rank()`` or ``dense_rank()``, including OVER, with its order."""
+
+    function: str = "row_number"
+    order: tuple[SortKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RankBounds(Expression):
+    """A condition that holds exactly if a column, which is a rank, is between two integers.
+
+    Attributes:
+        bounds: The column and the integers.
+    """
+
+    bounds: tuple[str, int, int] = ("", 1, 0)
 
 
 def column_expression(column: str, like: Expression) -> Expression:
@@ -293,6 +325,34 @@ class Window(_OverRows):
 
 
 @dataclass(frozen=True)
+class TopN:
+    """The rows of the child that come first in their partition.
+
+    Attributes:
+        order: For ``row_number``, rows that are equal in it are ordered by the child's identity.
+        rank: Id of the rank in the result.
+    """
+
+    child: "Relation"
+    partition: tuple[Expression, ...]
+    order: tuple[SortKey, ...]
+    ranks: Ranks
+    rank: str
+    identity: tuple[str, ...]
+    span: Span
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The child's columns and the rank."""
+        return (*self.child.columns, self.rank)
+
+    @property
+    def read(self) -> tuple[Expression, ...]:
+        """What decides which rows come first."""
+        return (*self.partition, *(each.value for each in self.order))
+
+
+@dataclass(frozen=True)
 class Leaf:
     """Rows that a stage receives: a scan, or the result of an earlier stage.
 
@@ -305,7 +365,7 @@ class Leaf:
     identity: tuple[str, ...]
 
 
-Relation = Scan | Leaf | Extend | Filter | Join | Aggregate | Union | Window
+Relation = Scan | Leaf | Extend | Filter | Join | Aggregate | Union | Window | TopN
 
 
 @dataclass(frozen=True)
@@ -317,6 +377,7 @@ class LogicalView:
         outputs: Name and id of each column, in select order.
         types: DuckDB type of each output, as DuckDB derives it from the user's text.
         labels: The user's names (``o.id``) for ids of base columns and groups.
+        notes: What the user should know about the view.
     """
 
     text: SourceText
@@ -324,6 +385,7 @@ class LogicalView:
     outputs: tuple[tuple[str, str], ...]
     types: tuple[str, ...]
     labels: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def children(relation: Relation) -> tuple[Relation, ...]:
@@ -335,8 +397,8 @@ def children(relation: Relation) -> tuple[Relation, ...]:
             return (left, right)
         case Union(children=branches):
             return branches
-        case Extend(child=child) | Filter(child=child) | Aggregate(child=child) | Window(child=child):
-            return (child,)
+        case Extend() | Filter() | Aggregate() | Window() | TopN():
+            return (relation.child,)
 
 
 def never_null(relation: Relation) -> frozenset[str]:
@@ -369,7 +431,7 @@ def never_null(relation: Relation) -> frozenset[str]:
         case Extend(child=child, computed=computed):
             below = never_null(child)
             return below | {name for name, each in computed if each.column in below}
-        case Filter() | Window():
+        case Filter() | Window() | TopN():
             return never_null(relation.child)
         case Leaf():
             return frozenset()
@@ -389,8 +451,8 @@ def dependencies(relation: Relation) -> Iterator[Dependency]:
             for determiners, determined in dependencies(child):
                 made = {name for name, each in computed if determined.issuperset(each.columns)}
                 yield determiners, determined | made
-        case Filter(child=child) | Window(child=child):
-            yield from dependencies(child)
+        case Filter() | Window() | TopN():
+            yield from dependencies(relation.child)
     yield frozenset(relation.identity), frozenset(relation.columns)
 
 

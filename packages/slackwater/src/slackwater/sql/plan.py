@@ -9,7 +9,8 @@ between consecutive points of a key:
   Number -1: JSON array of the group's key, then `n` (rows added), then for each COUNT an integer, and for
   each SUM the number of values added and the sum of them (as decimal text, NULL: nothing). Number i >= 0, a
   value in the multiset of accumulator i: JSON array of the group's key, then the value's sort key (upper-case
-  hex), its DuckDB text, and how many were added. Removals are negative numbers.
+  hex), its DuckDB text, and how many were added. Removals are negative numbers. The text of a row of a TOP is
+  a JSON array: how many bytes of its sort key are the user's order, then the wire values of its columns.
 * `DocumentsOutput`: changed documents, to the sink. Statement: ``(point INTEGER, key VARCHAR, document
   BLOB)``, the key a JSON object.
 
@@ -23,7 +24,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
 
 from slackwater.sql.catalog import Column, ColumnType, Table
@@ -231,9 +232,27 @@ class AccumulatorKind(StrEnum):
     """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the largest value; NULL if it is empty."""
     DISTINCT = "distinct"
     """Multiset. Column ``a<i>`` BIGINT: number of different values."""
+    TOP = "top"
+    """The rows of the group in their order. `ACCUMULATORS_TABLE` has a row for each of them that has one of
+    `ranks`: ``n`` is 1, ``a<i>`` BIGINT the rank (if `is_ranked`), ``a<i>_<j>`` the columns."""
 
 
-MULTISETS = frozenset({AccumulatorKind.MIN, AccumulatorKind.MAX, AccumulatorKind.DISTINCT})
+MULTISETS = frozenset(
+    {AccumulatorKind.MIN, AccumulatorKind.MAX, AccumulatorKind.DISTINCT, AccumulatorKind.TOP}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The ranks, from 1, of the rows that are kept of an order.
+
+    Attributes:
+        function: ``row_number``, ``rank`` or ``dense_rank``.
+    """
+
+    function: str
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +262,26 @@ class Accumulator:
     Attributes:
         text: What the user wrote.
         scale: Decimals of a SUM.
-        multiset: For MIN, MAX and DISTINCT: number of the accumulator that keeps the values. Accumulators
-            with equal arguments share a multiset. Partials contain this number.
+        multiset: For MIN, MAX, DISTINCT and TOP: number of the accumulator that keeps the values.
+            Accumulators with equal arguments share a multiset. Partials contain this number.
+        ranks: For TOP, which is then the only accumulator: the rows that are shown.
+        columns: For TOP: the types of the columns of its rows.
+        is_ranked: For TOP: whether the ranks are shown.
     """
 
     kind: AccumulatorKind
     text: str
     scale: int = 0
     multiset: int = -1
+    ranks: Ranks | None = None
+    columns: tuple[ColumnType, ...] = ()
+    is_ranked: bool = False
+
+    @property
+    def facts(self) -> list[object]:
+        """What its meaning depends on, besides the statements."""
+        top = [] if self.ranks is None else [*astuple(self.ranks), self.is_ranked]
+        return [self.kind.value, self.scale, self.multiset, *top]
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +371,7 @@ class PublishedView:
         fingerprint: Changes if the meaning of the view, or of the state kept for it, changes. Spacing,
             comments and columns that the view does not use have no influence on it.
         stages: Numbers of the stages that it needs.
+        notes: What its author should know.
     """
 
     name: str
@@ -348,6 +380,7 @@ class PublishedView:
     outputs: tuple[OutputColumn, ...]
     fingerprint: str
     stages: tuple[int, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +403,11 @@ class EnginePlan:
         """Returns a stage that keeps its own rows, followed by the stages whose rows it also keeps."""
         others = tuple(stage for stage in self.stages if stage.kept_by == number)
         return (self.stage(number), *others)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the authors of the views should know."""
+        return tuple(f"view {view.name}: {note}" for view in self.views for note in view.notes)
 
     @property
     def levels(self) -> tuple[tuple[int, ...], ...]:
@@ -419,7 +457,7 @@ def _facts(stage: StagePlan) -> list[object]:
         facts += [_input(plan) for plan in stage.rows.inputs]
     if stage.accumulate is not None:
         facts.append(_words(stage.accumulate.statement))
-        facts += [[each.kind.value, each.scale, each.multiset] for each in stage.accumulate.accumulators]
+        facts += [each.facts for each in stage.accumulate.accumulators]
     if stage.kept_by:
         facts.append(f"kept by {stage.kept_by}")
     return facts

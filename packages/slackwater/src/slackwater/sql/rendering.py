@@ -19,6 +19,7 @@ from slackwater.sql.logical import (
     Leaf,
     Relation,
     Scan,
+    TopN,
     Union,
     Window,
     spend,
@@ -89,6 +90,8 @@ class _Renderer:
                 return " UNION ALL ".join(self._branch(relation, number, wanted) for number in branches)
             case Window():
                 return self._window(relation, wanted)
+            case TopN():
+                return self._top_n(relation, wanted)
 
     def _extend(self, extend: Extend, wanted: tuple[str, ...]) -> str:
         computed = dict(extend.computed)
@@ -139,6 +142,19 @@ class _Renderer:
         read = (column for call in calls.values() for column in call.columns)
         below = self.select(window.child, _needed(window.child, [*wanted, *read]))
         return f"SELECT {AT}{_named(wanted, calls)} FROM ({below})"  # noqa: S608 - made of ids
+
+    def _top_n(self, top: TopN, wanted: tuple[str, ...]) -> str:
+        ties = top.child.identity if top.ranks.function == "row_number" else ()
+        read = [*wanted, *(column for each in top.read for column in each.columns), *ties]
+        below = self.select(top.child, _needed(top.child, read))
+        parts = "".join(f", {each.sql}" for each in top.partition)
+        order = [*(f"{each.value.sql} {each.direction}" for each in top.order), *map(identifier, ties)]
+        by = f" ORDER BY {', '.join(order)}" if order else ""
+        rank = f"{top.ranks.function}() OVER (PARTITION BY {AT}{parts}{by})"
+        return (
+            f"SELECT {AT}{columns_sql(wanted)} FROM (SELECT *, {rank} AS {identifier(top.rank)} "  # noqa: S608
+            f"FROM ({below})) WHERE {identifier(top.rank)} BETWEEN {top.ranks.first} AND {top.ranks.last}"
+        )
 
 
 def typed_leaf(inputs: Mapping[int, LeafInput], *, is_live: bool) -> RenderLeaf:

@@ -17,7 +17,8 @@ import msgspec
 import pyarrow as pa
 
 from slackwater.engine.evaluate.multiset import OrderedMultiset, Refusal, multiset_prefix, sort_key_of
-from slackwater.engine.evaluate.points import BEFORE, Call
+from slackwater.engine.evaluate.points import BEFORE, Call, decoded_rows
+from slackwater.engine.evaluate.top import TopRows, without_common
 from slackwater.engine.index import Contents
 from slackwater.engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
 from slackwater.engine.state.entry import ACCUMULATORS_TAG, is_digest, part, sharer_part
@@ -62,7 +63,8 @@ _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
 
 
 Shown = tuple[Any, ...]
-"""The values of a group at a point, as SQL sees them: the numbers, then the text of each MIN and MAX."""
+"""The values of a group at a point, as SQL sees them: the numbers, then the text of each MIN and MAX; of
+a TOP the rows, as JSON arrays."""
 
 
 class AccumulatorLayout:
@@ -93,6 +95,8 @@ class AccumulatorLayout:
         """The schema of ``ACCUMULATORS_TABLE``."""
         self.ends: Final = tuple(a for a in self._accumulators if _is_end(a))
         """The accumulators of MIN and MAX."""
+        self.top: Final = next((a for a in self._accumulators if a.kind is AccumulatorKind.TOP), None)
+        """The accumulator of a TOP, which is then the only one."""
 
     def addition(self, values: list[Any]) -> Numbers:
         """Returns the numbers that a partial adds, read from its list of wire values."""
@@ -126,6 +130,14 @@ class AccumulatorLayout:
             return "aggregates other than count(*)", next(number for number in numbers if number)
         return None
 
+    def rows(self, shown: Sequence[Shown | None]) -> list[tuple[int, Shown]]:
+        """Returns the rows of ``ACCUMULATORS_TABLE`` of points, each with the number of its point."""
+        if self.top is None:
+            return [(number, values) for number, values in enumerate(shown) if values is not None]
+        numbers = [number for number, texts in enumerate(shown) for _ in texts or ()]
+        rows = decoded_rows([text for texts in shown for text in texts or ()])
+        return [(number, (1, *row)) for number, row in zip(numbers, rows, strict=True)]
+
     def table(
         self,
         points: Sequence[int],
@@ -150,6 +162,9 @@ class AccumulatorLayout:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _columns(self, shown: Sequence[Shown]) -> Iterator[Sequence[Any]]:
+        if self.top is not None:
+            yield from zip(*shown, strict=True) if shown else [()] * (2 + len(self.top.columns))
+            return
         columns = list(zip(*shown, strict=True)) or [()] * (self.width + len(self.ends))
         ends = iter(columns[self.width :])
         yield columns[0]
@@ -284,8 +299,12 @@ class AccumulateEvaluation:
         steps = additions.groups[group.key]
         different = group.numbers[self._layout.added :]
         for number in self._layout.multisets:
-            prefix = multiset_prefix(group.prefix, number)
-            group.multisets[number] = OrderedMultiset(contents, prefix, additions.touched(steps, number))
+            prefix, touched = multiset_prefix(group.prefix, number), additions.touched(steps, number)
+            group.multisets[number] = (
+                OrderedMultiset(contents, prefix, touched)
+                if self._layout.top is None
+                else TopRows(contents, prefix, touched, self._layout.top)
+            )
         is_fresh = self._is_global and group.stored is None
         lsns: list[int] = [] if is_fresh else [BEFORE]
         shown = [] if is_fresh else [self._shown(group)]
@@ -296,6 +315,7 @@ class AccumulateEvaluation:
                 lsns.append(lsn)
                 shown.append(now)
         self._keep(group, outcome)
+        shown = shown if self._layout.top is None else without_common(shown)
         return _GroupPoints(group.key, lsns, shown, is_fresh) if is_fresh or len(lsns) > 1 else None
 
     def _advance(self, group: "_Group", step: "_Step", different: Numbers, lsn: int) -> None:
@@ -314,7 +334,14 @@ class AccumulateEvaluation:
             numbers[:added] = map(add, numbers, step.numbers)
         if step.values is not None:
             for number, values in step.values.items():
-                group.multisets[number].add(values, _value_refusal(refusal, self._multiset_texts[number]))
+                multiset, of_value = (
+                    group.multisets[number],
+                    _value_refusal(refusal, self._multiset_texts[number]),
+                )
+                if isinstance(multiset, TopRows):
+                    multiset.put(values, step.texts, of_value)
+                else:
+                    multiset.add(values, of_value)
             for index, multiset in enumerate(group.multisets.values()):
                 numbers[added + index] = different[index] + multiset.gained
         problem = self._layout.impossible(numbers)
@@ -324,6 +351,9 @@ class AccumulateEvaluation:
     def _shown(self, group: "_Group") -> Shown | None:
         if not group.numbers[0] and not self._is_global:
             return None
+        for multiset in group.multisets.values():
+            if isinstance(multiset, TopRows):
+                return multiset.shown()
         if not self._layout.ends:
             return tuple(group.numbers)
         return (
@@ -359,7 +389,7 @@ class AccumulateEvaluation:
 
     def _evaluated(self, call: "_GroupCall") -> tuple[ResultPoints, ResultRows]:
         points, packed_keys = call.call.points, call.call.keys
-        there = [(number, shown) for number, shown in enumerate(call.shown) if shown is not None]
+        there = self._layout.rows(call.shown)
         numbers = [number for number, _ in there]
         groups = [points.groups[number] for number in numbers]
         keys = [_decode_key(key) for key in packed_keys]
@@ -409,10 +439,12 @@ class _Step:
     Attributes:
         numbers: What is added to the first numbers; None if nothing is.
         values: What is added to the multisets, by their number and the sort key; None if nothing is.
+        texts: The texts of the values that are added, by sort key, of a TOP.
     """
 
     numbers: Numbers | None = None
     values: dict[int, dict[bytes, int]] | None = None
+    texts: dict[bytes, str] = field(default_factory=dict)
 
 
 class _Additions:
@@ -426,6 +458,7 @@ class _Additions:
     def __init__(self, layout: AccumulatorLayout, partials: Sequence[Partial], *, every_commit: bool) -> None:
         self.groups: dict[bytes, dict[int, _Step]] = {}
         self._texts: dict[int, dict[bytes, str]] = {number: {} for number in layout.multisets}
+        self._is_top = layout.top is not None
         self._every_commit = every_commit
         groups, addition = self.groups, layout.addition
         rests = b"".join([rest or _NOTHING for _, _, _, rest in partials])
@@ -473,3 +506,5 @@ class _Additions:
             of_multiset = step.values[number] = {}
         of_multiset[sort_key] = of_multiset.get(sort_key, 0) + more
         self._texts[number].setdefault(sort_key, text)
+        if self._is_top and more > 0:
+            step.texts[sort_key] = text

@@ -9,7 +9,7 @@ Reading one end has the same cost whatever the number of values, except for valu
 bytes: all of these are read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -100,7 +100,6 @@ class OrderedMultiset:
             Value(0, touched[sort_key]) if data is None else _decode(data)
             for sort_key, data in zip(self._sort_keys, self._stored, strict=True)
         ]
-        self._counts_before = [value.count for value in self._values]
         self._ends: dict[bool, _End] = {}
         self.gained = 0
         """By how much the number of different values has grown since before the batch."""
@@ -127,8 +126,6 @@ class OrderedMultiset:
     def conclude(self, outcome: Outcome) -> None:
         """Adds the changes that the batch has made to the entries to the outcome."""
         for rank, (name, value) in enumerate(zip(self._names, self._values, strict=True)):
-            if value.count == self._counts_before[rank]:
-                continue
             data = _packed(value, self._sort_keys[rank]) if value.count else None
             outcome.change(name, self._stored[rank], data)
 
@@ -183,19 +180,26 @@ def _outermost(
     contents: Contents, prefix: bytes, without: set[bytes], *, is_largest: bool
 ) -> tuple[bytes, str] | None:
     """Returns sort key and text of the value at one end of the multiset, ignoring some of its entries."""
-    found: tuple[bytes, str] | None = None
+    return next(in_order(contents, prefix, without, descending=is_largest), None)
+
+
+def in_order(
+    contents: Contents, prefix: bytes, without: set[bytes], *, descending: bool = False
+) -> Iterator[tuple[bytes, str]]:
+    """Yields sort keys and texts in order, ignoring some entries, and reads no further than it is asked."""
     width = len(prefix)
+    alike: list[tuple[bytes, str]] = []
     stem = prefix
-    for name, data in contents.scan(prefix, descending=is_largest):
-        if not name.startswith(stem):
-            break
+    for name, data in contents.scan(prefix, descending=descending):
+        if alike and not name.startswith(stem):
+            yield from sorted(alike, reverse=descending)
+            alike = []
         if name in without:
             continue
         value = _decode(data)
-        sort_key = value.sort_key or name[width:]
-        if found is None or (sort_key > found[0]) == is_largest:
-            found = (sort_key, value.text)
-        if not value.sort_key:
-            break
-        stem = name[: width + SORT_KEY_BYTES]
-    return found
+        if value.sort_key or alike:
+            stem = name[: width + SORT_KEY_BYTES]
+            alike.append((value.sort_key or name[width:], value.text))
+        else:
+            yield name[width:], value.text
+    yield from sorted(alike, reverse=descending)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.frontend.expressions import ExpressionBinder
-from slackwater.sql.frontend.syntax import Node
+from slackwater.sql.frontend.syntax import Node, direction
 from slackwater.sql.frontend.text import Splice, spliced
-from slackwater.sql.logical import AggregateCall, Expression, Relation, Window
+from slackwater.sql.logical import AggregateCall, Expression, Ranking, Relation, SortKey, Window
 from slackwater.sql.rendering import AT
 
 _ORDER_SENSITIVE = frozenset(
@@ -33,6 +33,10 @@ _ORDER = r"\bORDER\s+BY\b"
 
 _NUMBERING = frozenset({"row_number", "ntile", "lag", "lead"})
 _RANKING = frozenset({"rank", "dense_rank", "rank_dense", "percent_rank", "cume_dist"})
+_RANKS = {
+    name: name.replace("rank_dense", "dense_rank")
+    for name in ("row_number", "rank", "dense_rank", "rank_dense")
+}
 _PICKING = frozenset({"first_value", "last_value", "nth_value", "first", "last"})
 _DIRECTIONS = {"ORDER_DEFAULT": "", "ASCENDING": " ASC", "DESCENDING": " DESC"}
 _NULLS = {"ORDER_DEFAULT": "", "NULLS_FIRST": " NULLS FIRST", "NULLS_LAST": " NULLS LAST"}
@@ -127,15 +131,24 @@ class _Call:
         binder, node = self._level, self._node
         with binder.reading("a window function"):
             partition = tuple(binder.expression(each) for each in node.parts.get("partitions", ()))
-            if not partition:
-                hint = (
-                    "Partition by the key whose rows belong together; a window over all rows is not supported"
-                )
-                raise binder.error(node, "the window has no PARTITION BY", hint)
             orders = self._orders()
+            if self._is_peerless and not orders:
+                problem = f"the result of {node.function} depends on the order of the rows"
+                binder.refuse_lost_order(node, problem, "Write OVER (… ORDER BY …)")
             self._check_function(orders)
             sql = f"{self._function(orders)} OVER ({self._over(partition, orders)})"
-        return partition, binder.placed(node, sql)
+            call = binder.placed(node, sql)
+            return partition, self._ranking(call) or call
+
+    def _ranking(self, call: Expression) -> Ranking | None:
+        """Returns the call as one whose first ranks can be kept; None if it is another one."""
+        node, function = self._node, _RANKS.get(self._node.function)
+        others = [part for name, part in node.parts.items() if name not in {"partitions", "orders"}]
+        if function is None or any(others) or node.raw["exclude_clause"] != "NO_OTHER":
+            return None
+        keys = zip(node.parts.get("orders", ()), node.raw["orders"], strict=True)
+        order = tuple(SortKey(self._level.expression(each), direction(raw)) for each, raw in keys)
+        return Ranking(call.sql, call.columns, call.span, call.text, function, order)
 
     def _function(self, orders: list[str]) -> str:
         binder, node = self._level, self._node
@@ -245,6 +258,9 @@ def _order_splices(binder: ExpressionBinder, node: Node, before: str = "") -> It
         problem = f"{node.function} … WITHIN GROUP is not supported"
         raise binder.error(node, problem, f"Write {node.function}(… ORDER BY …)")
     keys = [identifier(each) for each in binder.identity]
+    if not is_ordered and not before:
+        problem = f"the result of {node.function} depends on the order of the rows"
+        binder.refuse_lost_order(node, problem, f"Write {node.function}(… ORDER BY …)")
     if not is_ordered and before:
         keys.insert(0, before)
     if keys:

@@ -186,10 +186,8 @@ _ID = re.compile(r'"(c\d+)"')
 _ID_LIKE = re.compile(r"\bc(\d{1,9})\b", re.IGNORECASE)
 
 _CLAUSE_HINTS = {
-    "ORDER BY": "Rows of a view have no order; sort in an aggregate: list(… ORDER BY …)",
-    "LIMIT": "A view contains all its rows; keep the first ones with "
-    "QUALIFY row_number() OVER (PARTITION BY …) = 1",
-    "DISTINCT ON": "Keep one row with QUALIFY row_number() OVER (PARTITION BY … ORDER BY …) = 1",
+    "LIMIT of a percentage": "Write a number of rows",
+    "ORDER BY or LIMIT after another LIMIT": "Write the inner query in FROM: SELECT … FROM (SELECT …) AS q",
 }
 
 Step = Callable[[Relation], Relation]
@@ -220,6 +218,7 @@ class BindContext:
         bind_query: Builds the tree of a query that is not a subquery of an expression.
         bind_other_view: Builds the tree of another view that FROM names.
         labels: The user's names for the ids.
+        sorted: Ids of columns of queries that have ORDER BY.
         queries: How many queries have been read so far; a query that is read twice counts twice.
         first_id: The smallest number that is free for an id.
     """
@@ -230,6 +229,7 @@ class BindContext:
     bind_query: Callable[["Query", "Environment"], BoundQuery]
     bind_other_view: Callable[[str, "Environment", Span], BoundQuery]
     labels: dict[str, str] = field(default_factory=dict)
+    sorted: set[str] = field(default_factory=set)
     queries: int = 0
     _used: int = 0
     _tables: dict[str, str] = field(default_factory=dict)
@@ -373,7 +373,7 @@ class Environment:
         """
         for clause, start in query.refused:
             hint = _CLAUSE_HINTS.get(
-                clause, "Supported are SELECT, FROM, WHERE, GROUP BY, HAVING and QUALIFY"
+                clause, "Supported are SELECT, FROM, WHERE, GROUP BY, HAVING, QUALIFY, ORDER BY and LIMIT"
             )
             raise self.text.error(start, start, f"{clause} is not supported", hint)
 

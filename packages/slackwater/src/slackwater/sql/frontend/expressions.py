@@ -254,6 +254,15 @@ class ExpressionBinder:
         form = {key: self._form(value) for key, value in raw.items() if key not in dropped}
         return form | {"function_name": str(raw.get("function_name", "")).lower()}
 
+    def refuse_lost_order(self, node: Node, problem: str, hint: str) -> None:
+        """Refuses what depends on the order of the rows, if a query in FROM sorts them.
+
+        Raises:
+            SqlTextError: One does.
+        """
+        if not self.context.sorted.isdisjoint(each.id for each in self.scope.visible):
+            raise self.error(node, f"{problem}, and the order of a subquery's rows is not kept", hint)
+
     def error(self, node: Node, problem: str, hint: str) -> SqlTextError:
         """Returns an error at the place of an expression."""
         return self.environment.error(node, problem, hint)

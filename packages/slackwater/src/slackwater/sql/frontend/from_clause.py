@@ -20,6 +20,7 @@ from slackwater.sql.frontend.context import (
 from slackwater.sql.frontend.expressions import ExpressionBinder
 from slackwater.sql.frontend.syntax import Item, conjuncts
 from slackwater.sql.frontend.text import Splice
+from slackwater.sql.frontend.top_n import rank_condition
 from slackwater.sql.logical import (
     Expression,
     Extend,
@@ -230,7 +231,7 @@ class _Joiner:
             for node in conjuncts(self._item.condition):
                 if self._environment.text.code[node.start : node.end].upper() == "TRUE":
                     continue
-                whole = binder.expression(node)
+                whole = rank_condition(binder, node)
                 sides = None
                 if node.operator == "COMPARE_EQUAL":
                     left, right = (binder.expression(child) for child in node.children)

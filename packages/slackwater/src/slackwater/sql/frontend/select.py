@@ -25,18 +25,22 @@ from slackwater.sql.frontend.names import derived_name, end_of_column
 from slackwater.sql.frontend.subqueries import Correlation, Subqueries, is_correlated
 from slackwater.sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
 from slackwater.sql.frontend.text import Splice
+from slackwater.sql.frontend.top_n import first_rows, limits, meant, rank_condition, sort_keys
 from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
     Expression,
     Filter,
+    RankBounds,
     Relation,
+    SortKey,
     Span,
     closure,
     column_expression,
     dependencies,
     without_dependents,
 )
+from slackwater.sql.plan import Ranks
 
 _GROUP_BY = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
 MAX_QUERIES: Final = 300
@@ -245,13 +249,22 @@ class _Reader:
         self._rows.subquery = lambda node: self._subqueries.value(self._rows, node)
         self._aliases = aliases
         self._correlation = Correlation()
+        self._ranks = limits(environment, select.trailing)
+        self._order: tuple[SortKey, ...] = ()
+        self._on: tuple[Expression, ...] = ()
 
     def read(self) -> BoundSelect:
         self._where()
         base = self._region.joined()
         self._rows.identity = base.identity
         selected = self._grouped(base) if self._is_aggregated() else self._ungrouped(base)
-        return self._distinct(selected) if self._select.is_distinct else selected
+        if self._on:
+            selected = self._first(selected, self._on, Ranks("row_number", 1, 1))
+        if self._select.is_distinct:
+            items = selected.items
+            selected = self._distinct(selected)
+            self._order = tuple(self._selected(key, items, selected.items) for key in self._order)
+        return selected if self._ranks is None else self._first(selected, (), self._ranks)
 
     def _where(self) -> None:
         rows = self._rows
@@ -267,7 +280,7 @@ class _Reader:
 
     def _require(self, node: Node) -> None:
         rows = self._rows
-        whole = rows.expression(node)
+        whole = rank_condition(rows, node)
         if node.operator == "COMPARE_EQUAL" and set(whole.columns) <= self._region.columns:
             left, right = (rows.expression(child) for child in node.children)
             if self._region.require(Condition(whole, (left, right)), is_where=True):
@@ -277,6 +290,7 @@ class _Reader:
     def _is_aggregated(self) -> bool:
         select = self._select
         roots = [*select.items, *(each for each in (select.having, select.qualify) if each is not None)]
+        roots += [node for node, _ in select.trailing.orders]
         return (
             bool(select.group_sets)
             or select.groups_all
@@ -291,9 +305,8 @@ class _Reader:
         is_tied = bool(self._correlation.equal or self._correlation.residual)
         if is_tied and windows.is_used:
             raise self._refused_correlation()
-        relation = windows.applied(rows.applied(base))
         return BoundSelect(
-            relation if qualify is None else Filter(relation, qualify),
+            _filtered(windows.applied(rows.applied(base)), qualify),
             tuple(each.name for each in self._outputs),
             items,
             tuple(self._correlation.equal),
@@ -319,20 +332,54 @@ class _Reader:
         if equal and windows.is_used:
             raise self._refused_correlation()
         aggregate = groups.aggregated(self._rows.applied(base), self._span())
-        relation = windows.applied(groups.applied(aggregate))
-        relation = relation if qualify is None else Filter(relation, qualify)
+        relation = _filtered(windows.applied(groups.applied(aggregate)), qualify)
         names = tuple(each.name for each in self._outputs)
         calls = groups.calls if is_global else None
         return BoundSelect(relation, names, items, equal, (), calls, relation is aggregate)
 
     def _columns(
         self, binder: ExpressionBinder, windows: Windows
-    ) -> tuple[tuple[Expression, ...], Expression | None]:
+    ) -> tuple[tuple[Expression, ...], list[Expression]]:
+        """Returns the columns of the select list and the conditions of QUALIFY; reads the order."""
         with binder.reading("SELECT", windows.value):
             items = tuple(_column_sql(binder, each) for each in self._outputs)
         with binder.reading("QUALIFY", windows.value):
-            qualify = self._select.qualify
-            return items, None if qualify is None else binder.expression(qualify)
+            qualify = [rank_condition(binder, node) for node in conjuncts(self._select.qualify)]
+            if self._select.qualify is not None and not any(isinstance(each, RankBounds) for each in qualify):
+                qualify = [binder.expression(self._select.qualify)]
+        self._read_order(binder, windows, items)
+        return items, qualify
+
+    def _read_order(self, binder: ExpressionBinder, windows: Windows, items: tuple[Expression, ...]) -> None:
+        select = self._select
+        if self._ranks is None and not select.distinct_on:
+            return
+        outputs = tuple(zip((each.name for each in self._outputs), items, strict=True))
+        with binder.reading("ORDER BY", windows.value):
+            self._order = sort_keys(binder, select.trailing.orders, outputs)
+        with binder.reading("DISTINCT ON", windows.value):
+            self._on = tuple(each for node in select.distinct_on for each in meant(binder, node, outputs))
+        if not self._order:
+            problem = f"{'DISTINCT ON' if self._on else 'LIMIT'} has no ORDER BY"
+            self._rows.refuse_lost_order(select.items[0], problem, "Write ORDER BY in the same SELECT")
+
+    def _first(self, selected: BoundSelect, on: tuple[Expression, ...], ranks: Ranks) -> BoundSelect:
+        """Takes the first rows; in a correlated subquery, for each row of the outer query."""
+        if selected.calls is not None and ranks.first == 1 <= ranks.last:
+            return selected  # there is one row at most
+        if selected.residual:
+            raise self._refused_correlation()
+        relation, columns = first_rows(
+            self._environment.context,
+            selected.relation,
+            partition=(*on, *(right for _, right in selected.equal)),
+            order=self._order,
+            ranks=ranks,
+            span=self._span(),
+        )
+        equal = tuple((left, columns.get(right.sql, right)) for left, right in selected.equal)
+        items = tuple(columns.get(each.sql, each) for each in selected.items)
+        return replace(selected, relation=relation, items=items, equal=equal, is_bare=False)
 
     def _group_by(self, groups: GroupBinder) -> tuple[tuple[str, ...], ...]:
         """Reads GROUP BY; returns the sets of ids, if there are several."""
@@ -397,6 +444,16 @@ class _Reader:
         )
         return BoundSelect(aggregate, selected.names, items, equal, (), selected.calls, is_bare=False)
 
+    def _selected(
+        self, key: SortKey, before: tuple[Expression, ...], after: tuple[Expression, ...]
+    ) -> SortKey:
+        """Returns a part of the order of the rows that DISTINCT makes of others."""
+        for one, other in zip(before, after, strict=True):
+            if one.sql == key.value.sql:
+                return replace(key, value=other)
+        problem = "ORDER BY of SELECT DISTINCT can use only columns of the select list"
+        raise self._environment.error(key.value.span, problem, "Select what it orders by")
+
     def _span(self) -> Span:
         item = self._select.items[0]
         last = self._select.items[-1]
@@ -410,6 +467,12 @@ class _Reader:
             problem = f"a subquery with {what} cannot be correlated with the outer query"
         hint = "Aggregate with GROUP BY in a subquery in FROM, and join it"
         return self._environment.error(conditions[0].span, problem, hint)
+
+
+def _filtered(relation: Relation, conditions: list[Expression]) -> Relation:
+    for each in conditions:
+        relation = Filter(relation, each)
+    return relation
 
 
 def _subquery(binder: ExpressionBinder, query: Query) -> BoundSelect:

@@ -1,12 +1,13 @@
 """Subqueries in expressions, as joins with what they compute."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.frontend.context import BoundSelect
 from slackwater.sql.frontend.expressions import ExpressionBinder
 from slackwater.sql.frontend.syntax import Node, Query, Select
+from slackwater.sql.frontend.top_n import without_limit
 from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
@@ -125,7 +126,7 @@ class Subqueries:
     ) -> tuple[BoundSelect, list[Pair]]:
         """Returns the rows of [NOT] EXISTS or [NOT] IN, and the comparisons with them."""
         if isinstance(query, Select):
-            query = replace(query, is_distinct=False)  # whether there is a row does not depend on it
+            query = without_limit(binder.environment, query, is_exists=node.raw["subquery_type"] != "ANY")
         selected = self.read(binder, query)
         if selected.calls is not None and selected.is_correlated:
             problem = "an aggregate without GROUP BY returns a row for every row of the outer query"

@@ -33,7 +33,9 @@ _TAKES_LAMBDA = frozenset(
         for name in ("transform", "apply", "filter", "reduce")
     }
 )
-_CLAUSES = {"ORDER": "ORDER BY", "LIMIT": "LIMIT", "LIMIT_PERCENT": "LIMIT"}
+_MODIFIERS = ("DISTINCT_MODIFIER", "ORDER_MODIFIER", "LIMIT_MODIFIER")
+_DIRECTIONS = {"DESCENDING": "DESC"}
+_NULLS = {"NULLS FIRST": "NULLS FIRST"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +120,27 @@ class CommonTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Trailing:
+    """What follows a query.
+
+    Attributes:
+        start: Offset of the first expression of ORDER BY, or else of LIMIT; -1 if unknown.
+        orders: The expressions of ORDER BY, each with its direction.
+        limits: Whether there is LIMIT or OFFSET.
+    """
+
+    start: int
+    orders: tuple[tuple[Node, str], ...]
+    limit: Node | None
+    offset: Node | None
+    limits: bool
+
+
+NOTHING: Final = Trailing(-1, (), None, None, False)
+"""Follows a query that only SELECT, FROM and so on make."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Select:
     """A SELECT.
 
@@ -139,6 +162,8 @@ class Select:
     having: Node | None
     qualify: Node | None
     is_distinct: bool
+    distinct_on: tuple[Node, ...]
+    trailing: Trailing
     refused: tuple[tuple[str, int], ...]
 
 
@@ -158,6 +183,7 @@ class SetOperation:
     operation: str
     keeps_duplicates: bool
     branches: tuple["Query", ...]
+    trailing: Trailing
     refused: tuple[tuple[str, int], ...]
 
 
@@ -170,6 +196,12 @@ class Refused:
 
 
 Query = Select | SetOperation | Refused
+
+
+def direction(raw: Raw) -> str:
+    """Returns the direction of a part of ORDER BY, in the form of `SortKey.direction`."""
+    nulls = raw["null_order"].replace("_", " ")
+    return f"{_DIRECTIONS.get(raw['type'], 'ASC')} {_NULLS.get(nulls, 'NULLS LAST')}"
 
 
 def conjuncts(node: Node | None) -> Iterator[Node]:
@@ -255,7 +287,8 @@ class _Reader:
             operation=raw["setop_type"],
             keeps_duplicates=raw["setop_all"],
             branches=tuple(self.query(child) for child in raw["children"]),
-            refused=tuple(self._modifiers(raw["modifiers"])),
+            trailing=self._trailing(raw["modifiers"]),
+            refused=tuple(self._refused(raw["modifiers"])),
         )
 
     def node(self, raw: Raw, parent: str = "") -> Node:
@@ -291,9 +324,7 @@ class _Reader:
 
     def _select(self, raw: Raw) -> Select:
         distinct = [each for each in raw["modifiers"] if each["type"] == "DISTINCT_MODIFIER"]
-        refused = list(self._modifiers([each for each in raw["modifiers"] if each not in distinct]))
-        if distinct and distinct[0]["distinct_on_targets"]:
-            refused.append(("DISTINCT ON", self._first_offset(distinct)))
+        refused = list(self._refused(raw["modifiers"]))
         if raw["sample"]:
             refused.append(("USING SAMPLE", -1))
         return Select(
@@ -307,7 +338,9 @@ class _Reader:
             groups_all=raw["aggregate_handling"] == "FORCE_AGGREGATES",
             having=self._optional(raw["having"]),
             qualify=self._optional(raw["qualify"]),
-            is_distinct=bool(distinct),
+            is_distinct=bool(distinct) and not distinct[0]["distinct_on_targets"],
+            distinct_on=tuple(self.node(each) for part in distinct for each in part["distinct_on_targets"]),
+            trailing=self._trailing(raw["modifiers"]),
             refused=tuple(refused),
         )
 
@@ -355,10 +388,25 @@ class _Reader:
             return -1, -1
         return self._text.balanced(min(start for start, _ in spans), max(end for _, end in spans))
 
-    def _modifiers(self, modifiers: list[Raw]) -> Iterator[tuple[str, int]]:
-        for modifier in modifiers:
-            name = modifier["type"].removesuffix("_MODIFIER")
-            yield _CLAUSES.get(name, name), self._first_offset(modifier)
+    def _trailing(self, modifiers: list[Raw]) -> Trailing:
+        by_type = {each["type"]: each for each in modifiers}
+        orders = by_type.get("ORDER_MODIFIER", {}).get("orders", ())
+        limits: Raw = by_type.get("LIMIT_MODIFIER", {})
+        return Trailing(
+            self._first_offset(orders or limits),
+            tuple((self.node(each["expression"]), direction(each)) for each in orders),
+            self._optional(limits.get("limit")),
+            self._optional(limits.get("offset")),
+            bool(limits),
+        )
+
+    def _refused(self, modifiers: list[Raw]) -> Iterator[tuple[str, int]]:
+        types = [each["type"] for each in modifiers]
+        for number, each in enumerate(modifiers):
+            if each.get("limit_type") == "PERCENTAGE":
+                yield "LIMIT of a percentage", self._first_offset(each)
+            if types[: number + 1] != [kind for kind in _MODIFIERS if kind in types[: number + 1]]:
+                yield "ORDER BY or LIMIT after another LIMIT", self._first_offset(each)
 
     def _first_offset(self, raw: object) -> int:
         spans = [self._span(part) for part in _outermost(raw)]

@@ -23,6 +23,7 @@ from slackwater.sql.frontend.names import derived_name, first_items
 from slackwater.sql.frontend.select import bind_select
 from slackwater.sql.frontend.syntax import Query, Refused, SetOperation, parse
 from slackwater.sql.frontend.text import ViewText, original_offset, spliced
+from slackwater.sql.frontend.top_n import limited, unbounded_window, with_top_n
 from slackwater.sql.limits import DEFAULT_LIMITS, bounded, scratch_database
 from slackwater.sql.logical import (
     MAX_STEPS,
@@ -38,6 +39,7 @@ from slackwater.sql.logical import (
     Scan,
     Span,
     TooManyStepsError,
+    TopN,
     Union,
     Window,
     children,
@@ -53,6 +55,11 @@ _LESS = "Constant expressions are computed when the view is planned: simplify th
 _SMALLER = (
     "Move parts of it into other pipelines, or name what is used often in a subquery instead of an alias"
 )
+_PARTITION = (
+    "Partition by the key whose rows belong together, or keep the first ranks: "
+    "QUALIFY row_number() OVER (ORDER BY …) <= 10"
+)
+_UNORDERED = "ORDER BY has no effect without LIMIT: the rows of a view have no order"
 _WORD = re.compile(r"\w+|\S")
 _ID = re.compile(r'"(c\d+)"')
 
@@ -82,9 +89,17 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
         _check_meaning(environment, result, names, types)
     needed = frozenset(column.id for column in result.columns)
     relation, ids = _normalised(result.relation, needed, context.first_id)
+    window = unbounded_window(relation)
+    if window is not None:
+        raise text.error(window.span.start, window.span.end, "the window has no PARTITION BY", _PARTITION)
     outputs = tuple((column.name, ids[column.id]) for column in result.columns)
     labels = {new: context.labels[old] for old, new in ids.items() if old in context.labels}
-    return LogicalView(text, relation, outputs, tuple(map(str, types)), labels)
+    notes = (
+        ()
+        if isinstance(query, Refused) or query.trailing.limits or not query.trailing.orders
+        else (_UNORDERED,)
+    )
+    return LogicalView(text, relation, outputs, tuple(map(str, types)), labels, notes)
 
 
 @contextmanager
@@ -210,8 +225,12 @@ def _bind_query(query: Query, environment: Environment) -> BoundQuery:
         problem = f"{query.what} is not supported"
         raise environment.text.error(query.start, query.start, problem, "Write SELECT … FROM …")
     if isinstance(query, SetOperation):
-        return _set_operation(query, environment)
-    return bind_select(environment, query, None).computed(environment.context)
+        result = limited(environment, query, _set_operation(query, environment))
+    else:
+        result = bind_select(environment, query, None).computed(environment.context)
+    if query.trailing.orders:
+        environment.context.sorted.update(column.id for column in result.columns)
+    return result
 
 
 def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
@@ -312,7 +331,7 @@ def _normalised(relation: Relation, needed: frozenset[str], first_id: int) -> tu
 
     Ids are numbered in the order in which the tree creates its columns, so equal views have equal trees.
     """
-    pruned = _pruned(relation, needed)
+    pruned = with_top_n(_pruned(relation, needed))
     ids = {old: f"c{first_id + number}" for number, old in enumerate(dict.fromkeys(_created(pruned)))}
     return _renamed(pruned, ids), ids
 
@@ -362,12 +381,10 @@ def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
                 for number, child in enumerate(relation.children)
             )
             return replace(relation, children=tuple(branches), sources=sources)
+        case TopN():
+            return replace(relation, child=_pruned(relation.child, needed | _columns(relation.read)))
         case Window():
-            calls = tuple(each for each in relation.calls if each[0] in needed)
-            if not calls:
-                return _pruned(relation.child, needed)
-            used = _columns(relation.partition) | _columns(each for _, each in calls)
-            return replace(relation, child=_pruned(relation.child, needed | used), calls=calls)
+            return _window(relation, needed)
         case Leaf():
             return relation
 
@@ -390,6 +407,14 @@ def _aggregate(relation: Aggregate, needed: frozenset[str]) -> Relation:
         calls = relation.calls[:1]
     used = _columns(each for _, each in (*groups, *calls))
     return replace(relation, child=_pruned(relation.child, used), groups=groups, calls=calls)
+
+
+def _window(relation: Window, needed: frozenset[str]) -> Relation:
+    calls = tuple(each for each in relation.calls if each[0] in needed)
+    if not calls:
+        return _pruned(relation.child, needed)
+    used = _columns(relation.partition) | _columns(each for _, each in calls)
+    return replace(relation, child=_pruned(relation.child, needed | used), calls=calls)
 
 
 def _columns(parts: Iterable[object]) -> frozenset[str]:

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from slackwater.sql.catalog import carried
 from slackwater.sql.duckdb_sql import identifier
-from slackwater.sql.logical import Aggregate, AggregateCall, Expression
+from slackwater.sql.logical import Aggregate, AggregateCall, Expression, TopN
 from slackwater.sql.plan import (
     ACCUMULATORS_TABLE,
     LSN,
@@ -34,10 +35,11 @@ _INTEGERS = frozenset(
 )  # fmt: skip
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_ASCENDING = "'ASC NULLS LAST'"
 _NESTED_JSON = re.compile(r"\bJSON[\[\],)]")
 """Texts of lists and structs of JSON cannot be read back."""
 
-_UNORDERED = re.compile(r"\b(INTERVAL|TIME WITH TIME ZONE|UNION|VARIANT)\b")
+UNORDERED = re.compile(r"\b(INTERVAL|TIME WITH TIME ZONE|UNION|VARIANT)\b")
 """DuckDB's sort key differs for values that are equal in SQL, or its text cannot be read back."""
 
 _MULTISET_OF = {
@@ -56,12 +58,14 @@ class AccumulatorInput:
         value: SQL of the value that a row adds; empty for count(*).
         condition: SQL that must hold for a row to count.
         columns: Ids that value and condition read.
+        sort_key: For a TOP, SQL of the sort key of a row.
     """
 
     accumulator: Accumulator
     value: str
     condition: str
     columns: tuple[str, ...]
+    sort_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,11 @@ class Accumulation:
         """As in the stage's plan."""
         return tuple(each.accumulator for each in self.kept)
 
+    @property
+    def is_top(self) -> bool:
+        """Whether it keeps the rows of its groups in order."""
+        return any(each.sort_key for each in self.kept)
+
 
 def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
     """Returns how to maintain the aggregate without its rows; None if some call needs them."""
@@ -91,6 +100,33 @@ def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
             return None
         results.append((name, result))
     return Accumulation(tuple(builder.kept), tuple(results))
+
+
+def top_accumulation(top: TopN, columns: Sequence[tuple[str, str]], *, is_ranked: bool) -> Accumulation:
+    """Returns how to maintain the first rows; the columns of the result are given with their DuckDB types."""
+    by_user = [f"{each.value.sql}, '{each.direction}'" for each in top.order]
+    # The text makes every sort key a BLOB, and ends the part that rows of equal rank share.
+    shared = ", ".join([*by_user, f"'', {_ASCENDING}"])
+    own = "".join(f", {identifier(each)}, {_ASCENDING}" for each in top.child.identity)
+    types = [carried(of_type) for _, of_type in columns]
+    is_tied = top.ranks.function != "row_number"
+    tied = f"octet_length(create_sort_key({shared}))" if is_tied else "0"
+    wire = [of.wire_expression(identifier(name)) for (name, _), of in zip(columns, types, strict=True)]
+    text = ", ".join(f"{each.value.text} {each.direction}" for each in top.order)
+    accumulator = Accumulator(
+        AccumulatorKind.TOP, text, multiset=0, ranks=top.ranks, columns=tuple(types), is_ranked=is_ranked
+    )
+    names = [name for name, _ in columns]
+    read = (*names, *top.child.identity, *(column for each in top.read for column in each.columns))
+    kept = AccumulatorInput(
+        accumulator,
+        value=f"CAST(json_array({', '.join([tied, *wire])}) AS VARCHAR)",
+        condition="",
+        columns=tuple(dict.fromkeys(read)),
+        sort_key=f"create_sort_key({shared}{own})",
+    )
+    values = (of.duckdb_expression(f"a0_{number}") for number, of in enumerate(types))
+    return Accumulation((kept,), ((top.rank, "a0"), *zip(names, values, strict=True)))
 
 
 def partials_statement(
@@ -115,7 +151,8 @@ def partials_statement(
     ]
     for number, each in enumerate(kept):
         if each.accumulator.multiset == number:
-            parts.append(_multiset_part(number, each, grouped, key))
+            of_multiset = _top_part if each.sort_key else _multiset_part
+            parts.append(of_multiset(number, each, grouped, key))
     return (
         f"WITH d AS MATERIALIZED (SELECT s.{LSN}, s.{WEIGHT}, r.* FROM ({relation_sql}) AS r "  # noqa: S608
         f"JOIN {STEPS_TABLE} AS s ON s.{POINT} = r.{AT}) " + " UNION ALL ".join(parts)
@@ -155,13 +192,13 @@ class _Builder:
     def _count(self, call: AggregateCall) -> str | None:
         if not call.is_distinct:
             return f"a{self._keep(AccumulatorKind.COUNT, call)}"
-        if len(call.arguments) != 1 or _UNORDERED.search(self._type_of(call.arguments[0])):
+        if len(call.arguments) != 1 or UNORDERED.search(self._type_of(call.arguments[0])):
             return None
         return f"a{self._keep(AccumulatorKind.DISTINCT, call, self._comparable(call))}"
 
     def _extreme(self, call: AggregateCall, kind: AccumulatorKind) -> str | None:
         of_type = self._type_of(call.arguments[0])
-        if _UNORDERED.search(of_type) or _NESTED_JSON.search(of_type):
+        if UNORDERED.search(of_type) or _NESTED_JSON.search(of_type):
             return None
         number = self._keep(kind, call, self._comparable(call))
         return f"CAST(a{number} AS {of_type})"
@@ -232,4 +269,14 @@ def _multiset_part(number: int, each: AccumulatorInput, grouped: str, key: str) 
         f"SELECT {LSN}{grouped}, x, CAST(sum({WEIGHT}) AS BIGINT) AS m FROM ("
         f"SELECT {LSN}, {WEIGHT}{grouped}, {each.value} AS x FROM d "
         f"WHERE ({each.value}) IS NOT NULL{condition}) GROUP BY {LSN}{grouped}, x HAVING sum({WEIGHT}) <> 0)"
+    )
+
+
+def _top_part(number: int, each: AccumulatorInput, grouped: str, key: str) -> str:
+    row = ", ".join(part for part in (key, "hex(s)", "x", "m") if part)
+    return (
+        f"SELECT {LSN} AS lsn, {number} AS number, CAST(json_array({row}) AS VARCHAR) AS row FROM ("  # noqa: S608
+        f"SELECT {LSN}{grouped}, s, x, CAST(sum({WEIGHT}) AS BIGINT) AS m FROM ("
+        f"SELECT {LSN}, {WEIGHT}{grouped}, {each.sort_key} AS s, {each.value} AS x FROM d) "
+        f"GROUP BY {LSN}{grouped}, s, x HAVING sum({WEIGHT}) <> 0)"
     )

@@ -33,6 +33,7 @@ from slackwater.sql.logical import (
     LogicalView,
     Relation,
     Scan,
+    TopN,
     Union,
     Window,
     children,
@@ -49,7 +50,7 @@ from slackwater.sql.plan import (
     RowsPart,
     fingerprint,
 )
-from slackwater.sql.planner.accumulating import Accumulation, accumulation
+from slackwater.sql.planner.accumulating import UNORDERED, Accumulation, accumulation, top_accumulation
 from slackwater.sql.planner.fragments import Assembly, Fragment, KeptGroups, StageList, assemble
 from slackwater.sql.planner.partitioning import (
     Key,
@@ -94,6 +95,7 @@ class Cutter:
                     outputs=outputs,
                     fingerprint=fingerprint(stages[each - 1] for each in needed),
                     stages=needed,
+                    notes=view.notes,
                 )
             )
         return EnginePlan(stages, tuple(views))
@@ -135,6 +137,8 @@ class Cutter:
                 return self._union(relation, needed)
             case Window():
                 return self._window(relation, needed)
+            case TopN():
+                return self._top_n(self._sharded(relation), needed)
             case Leaf():
                 return Fragment(relation)
 
@@ -211,21 +215,33 @@ class Cutter:
         found = accumulation(whole, lambda each: self._type_names(assembly, [each.sql])[0])
         if found is None:
             return None
+        kept = self._kept(below, _all_read(whole), groups, found, (whole.columns, aggregate.identity))
+        return replace(kept, relation=Extend(kept.relation, unpacked)) if unpacked else kept
+
+    def _kept(
+        self,
+        below: Fragment,
+        read: frozenset[str],
+        groups: tuple[Named, ...],
+        found: Accumulation,
+        shown: tuple[tuple[str, ...], tuple[str, ...]],
+    ) -> Fragment:
+        """Returns the groups of a fragment, kept by accumulators, with these columns and this identity."""
         if _has_global_aggregate(below.relation):
             # Groups receive only differences, so they would never learn of the row that exists from the
             # beginning.
-            below = self._closed(below, _all_read(whole))
+            below = self._closed(below, read)
+        assembly = self._assembled(below, _read(each for _, each in groups))
         types = self._type_names(assembly, [each.sql for _, each in groups])
         sources = tuple((str(each.column), of) for (_, each), of in zip(groups, types, strict=True))
-        key, split = self._split_for_groups(below, groups)
+        key, split = self._split_for_groups(below, groups, is_top=found.is_top)
         if split is not None:
             below = replace(below, split=split)
         stage, rows = self._feed(below, sources, found, is_inline=split is not None)
         kept = tuple((name, of) for (name, _), of in zip(groups, types, strict=True))
         has_stage_key = key == tuple(each.column for _, each in groups)
-        accumulated = KeptGroups(stage, kept, found, not aggregate.groups, rows, has_stage_key)
-        leaf = self._leaves.add(None, whole.columns, aggregate.identity)
-        return Fragment(Extend(leaf, unpacked) if unpacked else leaf, accumulated=accumulated)
+        accumulated = KeptGroups(stage, kept, found, not (groups or found.is_top), rows, has_stage_key)
+        return Fragment(self._leaves.add(None, *shown), accumulated=accumulated)
 
     def _packed(self, below: Fragment, columns: list[Named]) -> tuple[list[Named], tuple[Named, ...]]:
         """Packs columns into a struct, which is cheaper to keep, and returns how to extract them."""
@@ -246,18 +262,20 @@ class Cutter:
         return [(of_struct, struct)], tuple(unpacked)
 
     def _split_for_groups(
-        self, below: Fragment, groups: tuple[tuple[str, Expression], ...]
+        self, below: Fragment, groups: tuple[Named, ...], *, is_top: bool
     ) -> tuple[Key, Partitioning | None]:
         """Splits a join's inputs so that its rows need not be sent to their groups, if that is possible.
 
-        Rows of a single table stay with their primary key: their group may contain half of all rows. Also
-        returns the columns of the groups by which the inputs are split.
+        Rows of a single table stay with their primary key: their group may contain half of all rows, and sums
+        of it can be added up in parallel, while a top must receive each of its rows. Also returns the columns
+        of the groups by which the inputs are split.
         """
         if below.accumulated is not None:
             return (), None
         for key in keys_of_group(tuple(each for _, each in groups)):
             split = self._leaves.split(below.relation, key) if key else None
-            if split is not None and (len(split) > 1 or set(split[0].key) == set(split[0].leaf.identity)):
+            by_itself = split is not None and set(split[0].key) == set(split[0].leaf.identity)
+            if split is not None and (is_top or len(split) > 1 or by_itself):
                 return key, split
         return (), None
 
@@ -296,14 +314,63 @@ class Cutter:
         wanted = frozenset(name for name in read if name in window.child.columns)
         below = self._on_rows(self._fragment(window.child, wanted | set(window.child.identity)), wanted)
         below, partition = self._with_columns(below, list(window.partition))
-        whole = Window(below.relation, partition, calls, window.span)
-        for key in keys_of_group(partition):
+        return self._by_partition(Window(below.relation, partition, calls, window.span), below, wanted)
+
+    def _by_partition(self, whole: Window | TopN, below: Fragment, wanted: frozenset[str]) -> Fragment:
+        """Returns what is computed from all rows of its partitions."""
+        for key in keys_of_group(whole.partition):
             split = self._leaves.split(whole, key)
             if split is not None:
                 return Fragment(whole, split)
-        below = self._closed(below, wanted | _read(partition))
+        below = self._closed(below, wanted | _read(whole.partition))
         whole = replace(whole, child=below.relation)
-        return Fragment(whole, self._leaves.split(whole, next(keys_of_group(partition))))
+        return Fragment(whole, self._leaves.split(whole, next(keys_of_group(whole.partition))))
+
+    def _sharded(self, top: TopN) -> TopN:
+        """Returns the first of all rows as the first of those of its shards, which are found in parallel."""
+        if top.partition or not self._accumulates or not top.child.identity:
+            return top
+        row = ", ".join(map(identifier, top.child.identity))
+        shard = Expression(
+            f"substr(md5(CAST(row({row}) AS VARCHAR)), 1, 1)", top.child.identity, top.span, "shard"
+        )
+        first = replace(
+            top,
+            partition=(shard,),
+            ranks=replace(top.ranks, first=1),
+            rank=self._new_id(),
+            identity=top.child.identity,
+        )
+        return replace(top, child=first)
+
+    def _top_n(self, top: TopN, needed: frozenset[str]) -> Fragment:
+        read = needed | _read(top.read) | set(top.identity)
+        wanted = frozenset(name for name in read if name in top.child.columns)
+        below = self._fragment(top.child, wanted | set(top.child.identity))
+        below, partition = self._with_columns(below, list(top.partition))
+        whole = replace(top, child=below.relation, partition=partition)
+        kept = self._kept_top(whole, below, needed) if self._accumulates else None
+        if kept is not None:
+            return kept
+        below = self._on_rows(below, wanted | _read(partition))
+        return self._by_partition(replace(whole, child=below.relation), below, wanted)
+
+    def _kept_top(self, top: TopN, below: Fragment, needed: frozenset[str]) -> Fragment | None:
+        """Returns the first of rows that are kept in order; None if their values lose their order or text."""
+        groups = tuple((str(each.column), each) for each in top.partition)
+        shown = (needed | set(top.identity)) - {name for name, _ in groups}
+        names = [name for name in below.relation.columns if name in shown]
+        read = frozenset(names) | _read(top.read) | set(top.child.identity)
+        assembly = self._assembled(below, read)
+        types = assembly.types(self._connection, list(map(identifier, names)))
+        order = self._type_names(assembly, [each.value.sql for each in top.order])
+        if not all(map(has_text, types)) or any(map(UNORDERED.search, order)):
+            return None
+        columns = list(zip(names, map(str, types), strict=True))
+        found = top_accumulation(top, columns, is_ranked=top.rank in needed)
+        self._stages.labels |= {top.rank: f"{top.ranks.function}()"}
+        of_rows = tuple(dict.fromkeys((*(name for name, _ in groups), *names, top.rank)))
+        return self._kept(below, read, groups, found, (of_rows, top.identity))
 
     def _publish(
         self, fragment: Fragment, view: LogicalView, added: list[str]

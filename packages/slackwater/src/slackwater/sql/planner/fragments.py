@@ -8,7 +8,18 @@ import pyarrow as pa
 
 from slackwater.sql.catalog import Column, Table, carried
 from slackwater.sql.duckdb_sql import Field, document_expression, document_text, identifier
-from slackwater.sql.logical import Aggregate, Filter, Join, Leaf, Relation, Scan, Union, Window, children
+from slackwater.sql.logical import (
+    Aggregate,
+    Filter,
+    Join,
+    Leaf,
+    Relation,
+    Scan,
+    TopN,
+    Union,
+    Window,
+    children,
+)
 from slackwater.sql.plan import (
     ACCUMULATORS_TABLE,
     POINTS_TABLE,
@@ -360,7 +371,9 @@ def with_edges(stage: StagePlan, edges: Iterable[Edge]) -> StagePlan:
 def _why(relation: Relation, rows: RowsPart | None, accumulate: AccumulatePart | None) -> str:
     """Describes what a stage does, for people."""
     if accumulate is not None:
-        return "adds up what changes" if rows is None else "joins, and adds up what changes"
+        is_top = any(each.ranks is not None for each in accumulate.accumulators)
+        does = "keeps rows in order" if is_top else "adds up what changes"
+        return does if rows is None or len(rows.inputs) < 2 else f"joins, and {does}"
     parts = sorted({_WORDS[type(each)] for each in _below(relation) if type(each) in _WORDS})
     return ", ".join(parts) or "computes columns of rows"
 
@@ -375,6 +388,7 @@ _WORDS: dict[type, str] = {
     Join: "joins",
     Aggregate: "computes groups from their rows",
     Window: "computes windows from their rows",
+    TopN: "takes the first rows",
     Union: "unites",
     Filter: "filters",
 }

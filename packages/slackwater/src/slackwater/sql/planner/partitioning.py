@@ -18,6 +18,7 @@ from slackwater.sql.logical import (
     Leaf,
     Relation,
     Scan,
+    TopN,
     Union,
     Window,
 )
@@ -161,7 +162,7 @@ class Leaves:
             case Join():
                 sides = _sides(relation, key)
                 return None if sides is None else self.split_join(relation, sides, keeps_nulls=keeps_nulls)
-            case Filter() | Extend() | Aggregate() | Window():
+            case Filter() | Extend() | Aggregate() | Window() | TopN():
                 below = _below(relation, key)
                 return None if below is None else self._split(relation.child, below, keeps_nulls=keeps_nulls)
             case Scan():
@@ -202,7 +203,7 @@ def _sides(join: Join, key: Key) -> tuple[Key, Key] | None:
     return tuple(left_key), tuple(right_key)
 
 
-def _below(relation: Filter | Extend | Aggregate | Window, key: Key) -> Key | None:
+def _below(relation: Filter | Extend | Aggregate | Window | TopN, key: Key) -> Key | None:
     """Returns the key in the child's columns; None if it separates rows that are computed together."""
     match relation:
         case Filter():
@@ -212,7 +213,7 @@ def _below(relation: Filter | Extend | Aggregate | Window, key: Key) -> Key | No
         case Aggregate(groups=groups):
             is_grouped = set(key) <= {name for name, _ in groups}
             return _through(dict(groups), key) if is_grouped else None
-        case Window(partition=partition):
+        case Window(partition=partition) | TopN(partition=partition):
             return key if set(key) <= {each.column for each in partition} else None
 
 
@@ -257,8 +258,8 @@ class _ReadModes:
                 return {number: Reads.CHANGED}
             case Filter(child=child) | Extend(child=child):
                 return self.modes(child)
-            case Aggregate(child=child) | Window(child=child):
-                return dict.fromkeys(self.modes(child), Reads.GROUP)
+            case Aggregate() | Window() | TopN():
+                return dict.fromkeys(self.modes(relation.child), Reads.GROUP)
             case Union(children=branches):
                 return {number: mode for branch in branches for number, mode in self.modes(branch).items()}
             case Join():

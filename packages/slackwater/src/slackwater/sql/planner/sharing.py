@@ -164,7 +164,7 @@ class _Meaning:
         transport = {f"k{number}" for number in range(len(part.key))}
         return (
             tuple(column.type for column in part.key),
-            tuple((each.kind, each.scale, each.multiset) for each in part.accumulators),
+            tuple(tuple(each.facts) for each in part.accumulators),
             part.is_global,
             _canonical(part.statement, {}, self._written | transport),
             self._output(part.output),
