@@ -54,6 +54,12 @@ SELECT TRANSACTIONALLY customer_id, count(*) AS orders
 FROM (SELECT customer_id FROM orders UNION ALL SELECT customer_id FROM orders) AS twice GROUP BY customer_id
 """
 
+DEAREST = "SELECT TRANSACTIONALLY id, total FROM orders ORDER BY total DESC LIMIT 3 OFFSET 1"
+DEAREST_OF_STATUS = """
+SELECT TRANSACTIONALLY id, status, rank() OVER (PARTITION BY status ORDER BY total DESC) AS place
+FROM orders QUALIFY place <= 3
+"""
+
 
 @dataclass
 class Shop:
@@ -207,6 +213,31 @@ def an_order_that_counts_twice_for_its_customer(
     return tables, change
 
 
+def an_order_that_leaves_the_top(size: int, make_index: MakeIndex) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(DEAREST), make_index)
+    tables.put("orders", *(order(number, total=f"{number}.00") for number in range(size)))
+
+    def change() -> None:
+        documents = tables.put("orders", order(size - 2, total="0.00"))
+        assert sorted(documents, key=str) == [None, {"id": size - 5, "total": f"{size - 5}.00"}]
+
+    return tables, change
+
+
+def an_order_that_comes_first_of_its_status(
+    size: int, make_index: MakeIndex
+) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(DEAREST_OF_STATUS), make_index)
+    tables.put("orders", *(order(number, total=f"{number}.00") for number in range(size)))
+
+    def change() -> None:
+        documents = tables.put("orders", order(0, total=f"{size}.00"))
+        places = {each["id"]: each["place"] for each in documents if each is not None}
+        assert places == {0: 1, size - 1: 2, size - 2: 3}
+
+    return tables, change
+
+
 Case = Callable[[int, MakeIndex], tuple[Shop, Callable[[], None]]]
 
 CASES: tuple[Case, ...] = (
@@ -217,6 +248,7 @@ CASES: tuple[Case, ...] = (
     a_line_of_an_order_of_a_customer,
     an_order_that_counts_twice_for_its_customer,
 )
+TOPS: tuple[Case, ...] = (an_order_that_leaves_the_top, an_order_that_comes_first_of_its_status)
 
 
 def reads_of(case: Case, size: int, make_index: MakeIndex) -> int:
@@ -230,6 +262,13 @@ def reads_of(case: Case, size: int, make_index: MakeIndex) -> int:
 @pytest.mark.parametrize("case", CASES)
 def test_a_change_reads_as_much_beside_ten_rows_as_beside_five_hundred(case: Case) -> None:
     assert reads_of(case, 10, MemoryIndex) == reads_of(case, 500, MemoryIndex)
+
+
+@pytest.mark.parametrize("case", TOPS)
+def test_a_change_of_the_first_rows_reads_as_much_beside_five_hundred_rows_as_beside_five_thousand(
+    case: Case,
+) -> None:
+    assert reads_of(case, 500, MemoryIndex) == reads_of(case, 5_000, MemoryIndex)
 
 
 def test_without_restricted_reads_a_change_reads_its_whole_group() -> None:
@@ -268,6 +307,14 @@ def test_a_change_reads_as_much_beside_ten_rows_as_beside_a_hundred_thousand(
     case: Case, lmdb_indexes: MakeIndex
 ) -> None:
     assert reads_of(case, 10, lmdb_indexes) == reads_of(case, 100_000, lmdb_indexes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TOPS)
+def test_a_change_of_the_first_rows_reads_as_much_beside_ten_thousand_rows_as_beside_a_hundred_thousand(
+    case: Case, lmdb_indexes: MakeIndex
+) -> None:
+    assert reads_of(case, 10_000, lmdb_indexes) == reads_of(case, 100_000, lmdb_indexes)
 
 
 @pytest.fixture

@@ -53,6 +53,22 @@ VIEWS = {
     "notes": "SELECT TRANSACTIONALLY list(DISTINCT o.note ORDER BY o.note) AS notes FROM s.orders o",
     "ranked": """SELECT TRANSACTIONALLY o.id, o.customer_id,
         row_number() OVER (PARTITION BY o.customer_id ORDER BY o.note, o.id) AS place FROM s.orders o""",
+    "top": "SELECT TRANSACTIONALLY o.id, o.note FROM s.orders o ORDER BY o.note DESC, o.id LIMIT 2",
+    "after_the_top": """SELECT TRANSACTIONALLY l.id, l.order_id FROM s.lines l
+        ORDER BY l.quantity NULLS FIRST, l.id DESC LIMIT 2 OFFSET 1""",
+    "top_regions": """SELECT TRANSACTIONALLY c.region, count(*) AS n FROM s.customers c
+        JOIN s.orders o ON o.customer_id = c.id GROUP BY c.region ORDER BY count(*) DESC, c.region LIMIT 1""",
+    "top_of_order": """SELECT TRANSACTIONALLY l.id, l.order_id, l.quantity FROM s.lines l
+        QUALIFY row_number() OVER (PARTITION BY l.order_id ORDER BY l.quantity DESC, l.id) <= 2""",
+    "ranks_of_order": """SELECT TRANSACTIONALLY * FROM (SELECT l.id, l.order_id,
+        rank() OVER (PARTITION BY l.order_id ORDER BY l.quantity DESC) AS place FROM s.lines l)
+        WHERE place <= 2""",
+    "ranks_of_all": """SELECT TRANSACTIONALLY l.id, dense_rank() OVER (ORDER BY l.quantity DESC) AS place
+        FROM s.lines l QUALIFY place BETWEEN 2 AND 3""",
+    "one_of_customer": """SELECT TRANSACTIONALLY DISTINCT ON (o.customer_id) o.customer_id, o.id, l.quantity
+        FROM s.orders o JOIN s.lines l ON l.order_id = o.id ORDER BY o.customer_id, l.quantity, l.id DESC""",
+    "note_of_customer": """SELECT TRANSACTIONALLY c.id, (SELECT o.note FROM s.orders o
+        WHERE o.customer_id = c.id ORDER BY o.id DESC LIMIT 1) AS note FROM s.customers c""",
     "any_of_both": """SELECT TRANSACTIONALLY o.id, c.id AS customer, o.note, c.name
         FROM s.orders o FULL JOIN s.customers c ON c.id = o.customer_id""",
 }

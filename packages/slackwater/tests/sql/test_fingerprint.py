@@ -42,9 +42,10 @@ KEPT = {
     "newest": (
         """SELECT TRANSACTIONALLY id, region FROM customers WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = customers.id)
         UNION SELECT customer_id, tags[1] FROM orders QUALIFY row_number() OVER (PARTITION BY customer_id ORDER BY placed DESC) = 1""",
-        "e5a0e7108ab9167151432dd8fb1f6158b2cdaee3a52a1fc88f92a1259b6eeedb",
+        "9a79558c9a54b5b62a652ace8e3826280e30331a07d47ad7da9e86b3adc4f2fa",
         [
-            "e5a0e7108ab9167151432dd8fb1f6158b2cdaee3a52a1fc88f92a1259b6eeedb",
+            "92d6634353165d798985ce900ffafb37baace68b22017afeba187fad2852b02a",
+            "60a355c885c304406f86c77e7b80ef1d5587c1dcbe115a40ab7e350ef239ed01",
         ],
     ),
 }
