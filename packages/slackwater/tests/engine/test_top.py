@@ -68,10 +68,10 @@ def run(
                 rows[identity] = new
         additions.append(added)
         texts.append(of_step)
-    kept = TopRows(contents, PREFIX, touched, top)
+    kept = TopRows(top, contents, PREFIX, touched)
     found = [kept.shown()]
     for added, of_step in zip(additions, texts, strict=True):
-        kept.put(added, of_step, refusal)
+        kept.add(added, refusal, of_step)
         found.append(kept.shown())
     outcome = Outcome(buckets=1)
     kept.conclude(outcome)

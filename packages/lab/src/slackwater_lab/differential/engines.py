@@ -247,8 +247,8 @@ def _with_empty_groups(part: AccumulatePart) -> AccumulatePart:
 def _ends_not_restored(right: Callable[..., None]) -> Callable[..., None]:
     """Values that are taken from a multiset stay."""
 
-    def add(self: OrderedMultiset, additions: Mapping[bytes, int], refusal: Any) -> None:
-        right(self, {key: more for key, more in additions.items() if more > 0}, refusal)
+    def add(self: OrderedMultiset, additions: Mapping[bytes, int], *rest: Any) -> None:
+        right(self, {key: more for key, more in additions.items() if more > 0}, *rest)
 
     return add
 

@@ -72,12 +72,14 @@ class Expression:
         sql: DuckDB SQL; columns are written as quoted ids, ``"c7"``.
         columns: The ids it reads, each once.
         text: What the user wrote, for messages.
+        bounds: For a condition that holds where a column, if it is a rank, is between two integers: these.
     """
 
     sql: str
     columns: tuple[str, ...]
     span: Span
     text: str = ""
+    bounds: tuple[str, int, int] | None = None
 
     @property
     def column(self) -> str | None:
@@ -85,16 +87,8 @@ class Expression:
         return self.columns[0] if len(self.columns) == 1 and self.sql == f'"{self.columns[0]}"' else None
 
 
-@dataclass(frozen=True, slots=True)
-class SortKey:
-    """A part of ORDER BY.
-
-    Attributes:
-        direction: ``ASC`` or ``DESC``, then ``NULLS FIRST`` or ``NULLS LAST``.
-    """
-
-    value: Expression
-    direction: str
+SortKey = tuple[Expression, str]
+"""A part of ORDER BY, with ``ASC`` or ``DESC`` and ``NULLS FIRST`` or ``NULLS LAST``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +97,6 @@ class Ranking(Expression):
 
     function: str = "row_number"
     order: tuple[SortKey, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RankBounds(Expression):
-    """A condition that holds exactly if a column, which is a rank, is between two integers.
-
-    Attributes:
-        bounds: The column and the integers.
-    """
-
-    bounds: tuple[str, int, int] = ("", 1, 0)
 
 
 def column_expression(column: str, like: Expression) -> Expression:
@@ -349,7 +332,7 @@ class TopN:
     @property
     def read(self) -> tuple[Expression, ...]:
         """What decides which rows come first."""
-        return (*self.partition, *(each.value for each in self.order))
+        return (*self.partition, *(value for value, _ in self.order))
 
 
 @dataclass(frozen=True)

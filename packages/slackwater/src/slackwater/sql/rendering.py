@@ -148,7 +148,7 @@ class _Renderer:
         read = [*wanted, *(column for each in top.read for column in each.columns), *ties]
         below = self.select(top.child, _needed(top.child, read))
         parts = "".join(f", {each.sql}" for each in top.partition)
-        order = [*(f"{each.value.sql} {each.direction}" for each in top.order), *map(identifier, ties)]
+        order = [*(f"{value.sql} {direction}" for value, direction in top.order), *map(identifier, ties)]
         by = f" ORDER BY {', '.join(order)}" if order else ""
         rank = f"{top.ranks.function}() OVER (PARTITION BY {AT}{parts}{by})"
         return (

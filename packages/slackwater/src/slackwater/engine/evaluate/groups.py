@@ -10,6 +10,7 @@ values.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import add
 from typing import Any, Final, NamedTuple, cast
 
@@ -97,6 +98,7 @@ class AccumulatorLayout:
         """The accumulators of MIN and MAX."""
         self.top: Final = next((a for a in self._accumulators if a.kind is AccumulatorKind.TOP), None)
         """The accumulator of a TOP, which is then the only one."""
+        self.multiset = OrderedMultiset if self.top is None else partial(TopRows, self.top)
 
     def addition(self, values: list[Any]) -> Numbers:
         """Returns the numbers that a partial adds, read from its list of wire values."""
@@ -300,11 +302,7 @@ class AccumulateEvaluation:
         different = group.numbers[self._layout.added :]
         for number in self._layout.multisets:
             prefix, touched = multiset_prefix(group.prefix, number), additions.touched(steps, number)
-            group.multisets[number] = (
-                OrderedMultiset(contents, prefix, touched)
-                if self._layout.top is None
-                else TopRows(contents, prefix, touched, self._layout.top)
-            )
+            group.multisets[number] = self._layout.multiset(contents, prefix, touched)
         is_fresh = self._is_global and group.stored is None
         lsns: list[int] = [] if is_fresh else [BEFORE]
         shown = [] if is_fresh else [self._shown(group)]
@@ -334,14 +332,8 @@ class AccumulateEvaluation:
             numbers[:added] = map(add, numbers, step.numbers)
         if step.values is not None:
             for number, values in step.values.items():
-                multiset, of_value = (
-                    group.multisets[number],
-                    _value_refusal(refusal, self._multiset_texts[number]),
-                )
-                if isinstance(multiset, TopRows):
-                    multiset.put(values, step.texts, of_value)
-                else:
-                    multiset.add(values, of_value)
+                of_value = _value_refusal(refusal, self._multiset_texts[number])
+                group.multisets[number].add(values, of_value, step.texts)
             for index, multiset in enumerate(group.multisets.values()):
                 numbers[added + index] = different[index] + multiset.gained
         problem = self._layout.impossible(numbers)

@@ -43,6 +43,7 @@ class Value(msgspec.Struct, array_like=True, gc=False):
 Refusal = Callable[[str, int], Exception]
 """Creates the error for a value whose count becomes negative, from its text and the count."""
 
+NO_TEXTS: Final[Mapping[bytes, str]] = {}
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Value).decode
 
@@ -104,8 +105,10 @@ class OrderedMultiset:
         self.gained = 0
         """By how much the number of different values has grown since before the batch."""
 
-    def add(self, additions: Mapping[bytes, int], refusal: Refusal) -> None:
-        """Applies a step: changes of counts by sort key, negative if the count falls.
+    def add(
+        self, additions: Mapping[bytes, int], refusal: Refusal, texts: Mapping[bytes, str] = NO_TEXTS
+    ) -> None:
+        """Applies a step: changes of counts by sort key, negative if the count falls, and new texts.
 
         Raises:
             Exception: The count of a value would be negative; the error is the one that `refusal` returns.
@@ -114,6 +117,7 @@ class OrderedMultiset:
             rank = self._ranks[sort_key]
             value = self._values[rank]
             before, value.count = value.count, value.count + more
+            value.text = texts.get(sort_key, value.text)
             if value.count < 0:
                 raise refusal(value.text, value.count)
             if not before and value.count:

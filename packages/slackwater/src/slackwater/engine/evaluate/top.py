@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 
-from slackwater.engine.evaluate.multiset import OrderedMultiset, Refusal, in_order
+from slackwater.engine.evaluate.multiset import NO_TEXTS, OrderedMultiset, Refusal, in_order
 from slackwater.engine.index import Contents
 from slackwater.sql.plan import Accumulator, Ranks
 
@@ -20,7 +20,7 @@ class TopRows(OrderedMultiset):
     """The rows of a group during a batch, of which some ranks are shown."""
 
     def __init__(
-        self, contents: Contents, prefix: bytes, touched: Mapping[bytes, str], accumulator: Accumulator
+        self, accumulator: Accumulator, contents: Contents, prefix: bytes, touched: Mapping[bytes, str]
     ) -> None:
         """Reads the rows as they were before the batch; see :class:`OrderedMultiset`."""
         super().__init__(contents, prefix, touched)
@@ -32,12 +32,13 @@ class TopRows(OrderedMultiset):
         live = zip(self._sort_keys, self._values, strict=True)
         self._rows = sorted([*kept, *((sort_key, value.text) for sort_key, value in live if value.count)])
 
-    def put(self, additions: Mapping[bytes, int], texts: Mapping[bytes, str], refusal: Refusal) -> None:
-        """Applies a step as :meth:`add` does; also replaces the texts of rows, by sort key."""
-        self.add(additions, refusal)
+    def add(
+        self, additions: Mapping[bytes, int], refusal: Refusal, texts: Mapping[bytes, str] = NO_TEXTS
+    ) -> None:
+        """See :class:`OrderedMultiset`."""
+        super().add(additions, refusal, texts)
         for sort_key in additions:
             value = self._values[self._ranks[sort_key]]
-            value.text = texts.get(sort_key, value.text)
             at = bisect_left(self._rows, (sort_key,))
             is_there = at < len(self._rows) and self._rows[at][0] == sort_key
             self._rows[at : at + is_there] = [(sort_key, value.text)] if value.count else []

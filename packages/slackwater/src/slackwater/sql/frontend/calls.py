@@ -15,7 +15,7 @@ from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.frontend.expressions import ExpressionBinder
 from slackwater.sql.frontend.syntax import Node, direction
 from slackwater.sql.frontend.text import Splice, spliced
-from slackwater.sql.logical import AggregateCall, Expression, Ranking, Relation, SortKey, Window
+from slackwater.sql.logical import AggregateCall, Expression, Ranking, Relation, Window
 from slackwater.sql.rendering import AT
 
 _ORDER_SENSITIVE = frozenset(
@@ -147,8 +147,8 @@ class _Call:
         if function is None or any(others) or node.raw["exclude_clause"] != "NO_OTHER":
             return None
         keys = zip(node.parts.get("orders", ()), node.raw["orders"], strict=True)
-        order = tuple(SortKey(self._level.expression(each), direction(raw)) for each, raw in keys)
-        return Ranking(call.sql, call.columns, call.span, call.text, function, order)
+        order = tuple((self._level.expression(each), direction(raw)) for each, raw in keys)
+        return Ranking(call.sql, call.columns, call.span, call.text, None, function, order)
 
     def _function(self, orders: list[str]) -> str:
         binder, node = self._level, self._node

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Final
 
 from slackwater.sql.duckdb_sql import identifier
@@ -31,7 +31,6 @@ from slackwater.sql.logical import (
     AggregateCall,
     Expression,
     Filter,
-    RankBounds,
     Relation,
     SortKey,
     Span,
@@ -263,7 +262,7 @@ class _Reader:
         if self._select.is_distinct:
             items = selected.items
             selected = self._distinct(selected)
-            self._order = tuple(self._selected(key, items, selected.items) for key in self._order)
+            self._order = tuple((self._selected(e, items, selected.items), d) for e, d in self._order)
         return selected if self._ranks is None else self._first(selected, (), self._ranks)
 
     def _where(self) -> None:
@@ -306,7 +305,7 @@ class _Reader:
         if is_tied and windows.is_used:
             raise self._refused_correlation()
         return BoundSelect(
-            _filtered(windows.applied(rows.applied(base)), qualify),
+            reduce(Filter, qualify, windows.applied(rows.applied(base))),
             tuple(each.name for each in self._outputs),
             items,
             tuple(self._correlation.equal),
@@ -332,7 +331,7 @@ class _Reader:
         if equal and windows.is_used:
             raise self._refused_correlation()
         aggregate = groups.aggregated(self._rows.applied(base), self._span())
-        relation = _filtered(windows.applied(groups.applied(aggregate)), qualify)
+        relation = reduce(Filter, qualify, windows.applied(groups.applied(aggregate)))
         names = tuple(each.name for each in self._outputs)
         calls = groups.calls if is_global else None
         return BoundSelect(relation, names, items, equal, (), calls, relation is aggregate)
@@ -345,7 +344,7 @@ class _Reader:
             items = tuple(_column_sql(binder, each) for each in self._outputs)
         with binder.reading("QUALIFY", windows.value):
             qualify = [rank_condition(binder, node) for node in conjuncts(self._select.qualify)]
-            if self._select.qualify is not None and not any(isinstance(each, RankBounds) for each in qualify):
+            if self._select.qualify is not None and not any(each.bounds for each in qualify):
                 qualify = [binder.expression(self._select.qualify)]
         self._read_order(binder, windows, items)
         return items, qualify
@@ -369,14 +368,9 @@ class _Reader:
             return selected  # there is one row at most
         if selected.residual:
             raise self._refused_correlation()
-        relation, columns = first_rows(
-            self._environment.context,
-            selected.relation,
-            partition=(*on, *(right for _, right in selected.equal)),
-            order=self._order,
-            ranks=ranks,
-            span=self._span(),
-        )
+        context, partition = self._environment.context, (*on, *(right for _, right in selected.equal))
+        order, span = self._order, self._span()
+        relation, columns = first_rows(context, selected.relation, partition, order, ranks, span)
         equal = tuple((left, columns.get(right.sql, right)) for left, right in selected.equal)
         items = tuple(columns.get(each.sql, each) for each in selected.items)
         return replace(selected, relation=relation, items=items, equal=equal, is_bare=False)
@@ -445,14 +439,14 @@ class _Reader:
         return BoundSelect(aggregate, selected.names, items, equal, (), selected.calls, is_bare=False)
 
     def _selected(
-        self, key: SortKey, before: tuple[Expression, ...], after: tuple[Expression, ...]
-    ) -> SortKey:
+        self, value: Expression, before: Sequence[Expression], after: Sequence[Expression]
+    ) -> Expression:
         """Returns a part of the order of the rows that DISTINCT makes of others."""
         for one, other in zip(before, after, strict=True):
-            if one.sql == key.value.sql:
-                return replace(key, value=other)
+            if one.sql == value.sql:
+                return other
         problem = "ORDER BY of SELECT DISTINCT can use only columns of the select list"
-        raise self._environment.error(key.value.span, problem, "Select what it orders by")
+        raise self._environment.error(value.span, problem, "Select what it orders by")
 
     def _span(self) -> Span:
         item = self._select.items[0]
@@ -467,12 +461,6 @@ class _Reader:
             problem = f"a subquery with {what} cannot be correlated with the outer query"
         hint = "Aggregate with GROUP BY in a subquery in FROM, and join it"
         return self._environment.error(conditions[0].span, problem, hint)
-
-
-def _filtered(relation: Relation, conditions: list[Expression]) -> Relation:
-    for each in conditions:
-        relation = Filter(relation, each)
-    return relation
 
 
 def _subquery(binder: ExpressionBinder, query: Query) -> BoundSelect:

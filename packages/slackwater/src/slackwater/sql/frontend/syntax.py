@@ -34,8 +34,6 @@ _TAKES_LAMBDA = frozenset(
     }
 )
 _MODIFIERS = ("DISTINCT_MODIFIER", "ORDER_MODIFIER", "LIMIT_MODIFIER")
-_DIRECTIONS = {"DESCENDING": "DESC"}
-_NULLS = {"NULLS FIRST": "NULLS FIRST"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,20 +122,17 @@ class Trailing:
     """What follows a query.
 
     Attributes:
-        start: Offset of the first expression of ORDER BY, or else of LIMIT; -1 if unknown.
         orders: The expressions of ORDER BY, each with its direction.
-        limits: Whether there is LIMIT or OFFSET.
     """
 
-    start: int
-    orders: tuple[tuple[Node, str], ...]
-    limit: Node | None
-    offset: Node | None
-    limits: bool
+    orders: tuple[tuple[Node, str], ...] = ()
+    limit: Node | None = None
+    offset: Node | None = None
 
-
-NOTHING: Final = Trailing(-1, (), None, None, False)
-"""Follows a query that only SELECT, FROM and so on make."""
+    @property
+    def limits(self) -> bool:
+        """Whether there is LIMIT or OFFSET."""
+        return self.limit is not None or self.offset is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,9 +194,9 @@ Query = Select | SetOperation | Refused
 
 
 def direction(raw: Raw) -> str:
-    """Returns the direction of a part of ORDER BY, in the form of `SortKey.direction`."""
-    nulls = raw["null_order"].replace("_", " ")
-    return f"{_DIRECTIONS.get(raw['type'], 'ASC')} {_NULLS.get(nulls, 'NULLS LAST')}"
+    """Returns the direction of a part of ORDER BY, as in `SortKey`."""
+    nulls = "FIRST" if raw["null_order"].endswith("FIRST") else "LAST"
+    return f"{'DESC' if raw['type'] == 'DESCENDING' else 'ASC'} NULLS {nulls}"
 
 
 def conjuncts(node: Node | None) -> Iterator[Node]:
@@ -389,15 +384,14 @@ class _Reader:
         return self._text.balanced(min(start for start, _ in spans), max(end for _, end in spans))
 
     def _trailing(self, modifiers: list[Raw]) -> Trailing:
-        by_type = {each["type"]: each for each in modifiers}
-        orders = by_type.get("ORDER_MODIFIER", {}).get("orders", ())
-        limits: Raw = by_type.get("LIMIT_MODIFIER", {})
+        orders = [order for each in modifiers for order in each.get("orders", ())]
+        limits = next(
+            (each for each in modifiers if each["type"] == "LIMIT_MODIFIER"), {"limit": None, "offset": None}
+        )
         return Trailing(
-            self._first_offset(orders or limits),
             tuple((self.node(each["expression"]), direction(each)) for each in orders),
-            self._optional(limits.get("limit")),
-            self._optional(limits.get("offset")),
-            bool(limits),
+            self._optional(limits["limit"]),
+            self._optional(limits["offset"]),
         )
 
     def _refused(self, modifiers: list[Raw]) -> Iterator[tuple[str, int]]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.frontend.context import BindContext, BoundQuery, Environment, NamedRelation, NameScope
 from slackwater.sql.frontend.expressions import ExpressionBinder
-from slackwater.sql.frontend.syntax import NOTHING, Node, Select, SetOperation, Trailing
+from slackwater.sql.frontend.syntax import Node, Select, SetOperation, Trailing
 from slackwater.sql.logical import (
     Expression,
     Extend,
@@ -19,7 +19,6 @@ from slackwater.sql.logical import (
     Join,
     JoinKind,
     Leaf,
-    RankBounds,
     Ranking,
     Relation,
     Scan,
@@ -50,48 +49,37 @@ def limits(environment: Environment, trailing: Trailing) -> Ranks | None:
     """
     limit = _constant(environment, trailing.limit, "LIMIT")
     offset = _constant(environment, trailing.offset, "OFFSET") or 0
-    if limit is None:
-        if offset:
-            start = trailing.offset.start if trailing.offset is not None else trailing.start
-            hint = "Add LIMIT: a change would otherwise cost as much as all rows that follow"
-            raise environment.text.error(start, start, "OFFSET without LIMIT is not supported", hint)
+    if limit is not None:
+        return Ranks("row_number", offset + 1, offset + limit)
+    if offset and trailing.offset is not None:
+        hint = "Add LIMIT: a change would otherwise cost as much as all rows that follow"
+        raise environment.error(trailing.offset, "OFFSET without LIMIT is not supported", hint)
+    return None
+
+
+def _constant(environment: Environment, node: Node | None, clause: str) -> int | None:
+    if node is None or node.raw.get("literal", {}).get("kind") == "NULL_LITERAL":  # LIMIT ALL
         return None
-    return Ranks("row_number", offset + 1, offset + limit)
+    value = _integer(node)
+    if value is None or value < 0:
+        hint = "To keep a number of rows that depends on rows, compare row_number() with it in QUALIFY"
+        raise environment.error(node, f"{clause} is supported with an integer from 0 only", hint)
+    return value
 
 
 def without_limit(environment: Environment, query: Select, *, is_exists: bool) -> Select:
     """Returns a subquery of IN or EXISTS without what does not change whether there is a row."""
     ranks = limits(environment, query.trailing)
-    if ranks is None:
-        return replace(query, is_distinct=False)
-    if is_exists and ranks.first == 1 <= ranks.last:
-        return replace(query, is_distinct=False, distinct_on=(), trailing=NOTHING)
-    return query
-
-
-def _constant(environment: Environment, node: Node | None, clause: str) -> int | None:
-    if node is None or node.start < 0:  # LIMIT ALL
-        return None
-    binder = ExpressionBinder(environment, NameScope(environment.text, (), ()), {}, None)
-    hint = "Write a number. To keep ranks that depend on rows, compare rank() in QUALIFY"
-    if any(each.kind in {"COLUMN_REF", "SUBQUERY", "PARAMETER"} for each in node.walk()):
-        raise environment.error(node, f"{clause} is supported with a constant only", hint)
-    with binder.reading(clause):
-        sql = binder.sql(node)
-    row = environment.context.connection.execute(f"SELECT {sql}").fetchone()
-    value = row[0] if row else None
-    if value is None or (isinstance(value, int) and value >= 0):
-        return value
-    raise environment.error(node, f"{clause} must be an integer from 0", hint)
+    if is_exists and ranks is not None and ranks.first == 1 <= ranks.last:
+        return replace(query, is_distinct=False, distinct_on=(), trailing=Trailing())
+    return query if ranks is not None else replace(query, is_distinct=False)
 
 
 def sort_keys(
     binder: ExpressionBinder, orders: Iterable[tuple[Node, str]], outputs: tuple[tuple[str, Expression], ...]
 ) -> tuple[SortKey, ...]:
     """Returns the order of rows; the columns of the select list can be meant by position and name."""
-    return tuple(
-        SortKey(each, direction) for node, direction in orders for each in meant(binder, node, outputs)
-    )
+    return tuple((each, direction) for node, direction in orders for each in meant(binder, node, outputs))
 
 
 def meant(
@@ -116,7 +104,6 @@ def meant(
 def first_rows(
     context: BindContext,
     relation: Relation,
-    *,
     partition: tuple[Expression, ...],
     order: tuple[SortKey, ...],
     ranks: Ranks,
@@ -146,20 +133,16 @@ def limited(environment: Environment, query: SetOperation, result: BoundQuery) -
     scope = NameScope(environment.text, (source,), result.columns)
     binder = ExpressionBinder(environment, scope, {}, None)
     order = sort_keys(binder, query.trailing.orders, columns)
-    span = environment.place(query.trailing.start, query.trailing.start)
-    first, _ = first_rows(
-        environment.context, result.relation, partition=(), order=order, ranks=ranks, span=span
-    )
+    span = environment.place(query.start, query.start)
+    first, _ = first_rows(environment.context, result.relation, (), order, ranks, span)
     return replace(result, relation=first)
 
 
 def rank_condition(binder: ExpressionBinder, node: Node) -> Expression:
-    """Returns a condition; as `RankBounds`, if it compares a column with integers."""
+    """Returns a condition, with its bounds if it compares a column with integers."""
     whole, compared = binder.expression(node), _compared(node)
     column = None if compared is None else binder.expression(compared[0]).column
-    if column is None or compared is None:
-        return whole
-    return RankBounds(whole.sql, whole.columns, whole.span, whole.text, (column, *compared[1:]))
+    return whole if column is None or compared is None else replace(whole, bounds=(column, *compared[1:]))
 
 
 def _compared(node: Node) -> tuple[Node, int, int] | None:
@@ -187,7 +170,7 @@ def with_top_n(relation: Relation) -> Relation:
     match relation:
         case Filter(condition=condition):
             child = with_top_n(relation.child)
-            found = _placed(child, condition) if isinstance(condition, RankBounds) else None
+            found = None if condition.bounds is None else _placed(child, *condition.bounds)
             return found or Filter(child, condition)
         case Join(left=left, right=right):
             return replace(relation, left=with_top_n(left), right=with_top_n(right))
@@ -199,22 +182,20 @@ def with_top_n(relation: Relation) -> Relation:
             return replace(relation, child=with_top_n(relation.child))
 
 
-def _placed(relation: Relation, condition: RankBounds) -> Relation | None:
-    """Returns the rows for which the condition holds; None if it is not about the rank of a window below."""
-    name, first, last = condition.bounds
-    below: Relation | None
+def _placed(relation: Relation, name: str, first: int, last: int) -> Relation | None:
+    """Returns the rows with these ranks; None if the name is not the rank of a window below."""
     match relation:
         case Window(child=child, partition=partition, calls=((rank, Ranking() as call),)) if rank == name:
             ranks = Ranks(call.function, first, last)
             return TopN(child, partition, call.order, ranks, rank, child.identity, relation.span)
         case Filter() | Extend():
-            below = _placed(relation.child, condition)
+            below = _placed(relation.child, name, first, last)
             return below and replace(relation, child=below)
         case Join(left=left, right=right, kind=kind) if kind is not JoinKind.FULL:
-            below = _placed(left, condition) if name in left.columns else None
-            if below is not None:
-                return replace(relation, left=below)
-            below = _placed(right, condition) if kind is JoinKind.INNER else None
+            below = _placed(left, name, first, last)
+            if below is not None or kind is not JoinKind.INNER:
+                return below and replace(relation, left=below)
+            below = _placed(right, name, first, last)
             return below and replace(relation, right=below)
         case _:
             return None

@@ -94,11 +94,8 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
         raise text.error(window.span.start, window.span.end, "the window has no PARTITION BY", _PARTITION)
     outputs = tuple((column.name, ids[column.id]) for column in result.columns)
     labels = {new: context.labels[old] for old, new in ids.items() if old in context.labels}
-    notes = (
-        ()
-        if isinstance(query, Refused) or query.trailing.limits or not query.trailing.orders
-        else (_UNORDERED,)
-    )
+    is_sorted = not isinstance(query, Refused) and query.trailing.orders and not query.trailing.limits
+    notes = (_UNORDERED,) if is_sorted else ()
     return LogicalView(text, relation, outputs, tuple(map(str, types)), labels, notes)
 
 

@@ -104,7 +104,7 @@ def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
 
 def top_accumulation(top: TopN, columns: Sequence[tuple[str, str]], *, is_ranked: bool) -> Accumulation:
     """Returns how to maintain the first rows; the columns of the result are given with their DuckDB types."""
-    by_user = [f"{each.value.sql}, '{each.direction}'" for each in top.order]
+    by_user = [f"{value.sql}, '{direction}'" for value, direction in top.order]
     # The text makes every sort key a BLOB, and ends the part that rows of equal rank share.
     shared = ", ".join([*by_user, f"'', {_ASCENDING}"])
     own = "".join(f", {identifier(each)}, {_ASCENDING}" for each in top.child.identity)
@@ -112,10 +112,7 @@ def top_accumulation(top: TopN, columns: Sequence[tuple[str, str]], *, is_ranked
     is_tied = top.ranks.function != "row_number"
     tied = f"octet_length(create_sort_key({shared}))" if is_tied else "0"
     wire = [of.wire_expression(identifier(name)) for (name, _), of in zip(columns, types, strict=True)]
-    text = ", ".join(f"{each.value.text} {each.direction}" for each in top.order)
-    accumulator = Accumulator(
-        AccumulatorKind.TOP, text, multiset=0, ranks=top.ranks, columns=tuple(types), is_ranked=is_ranked
-    )
+    accumulator = Accumulator(AccumulatorKind.TOP, "a row", 0, 0, top.ranks, tuple(types), is_ranked)
     names = [name for name, _ in columns]
     read = (*names, *top.child.identity, *(column for each in top.read for column in each.columns))
     kept = AccumulatorInput(

@@ -331,16 +331,10 @@ class Cutter:
         if top.partition or not self._accumulates or not top.child.identity:
             return top
         row = ", ".join(map(identifier, top.child.identity))
-        shard = Expression(
-            f"substr(md5(CAST(row({row}) AS VARCHAR)), 1, 1)", top.child.identity, top.span, "shard"
-        )
-        first = replace(
-            top,
-            partition=(shard,),
-            ranks=replace(top.ranks, first=1),
-            rank=self._new_id(),
-            identity=top.child.identity,
-        )
+        sql = f"substr(md5(CAST(row({row}) AS VARCHAR)), 1, 1)"
+        shard = Expression(sql, top.child.identity, top.span, "shard")
+        ranks = replace(top.ranks, first=1)
+        first = TopN(top.child, (shard,), top.order, ranks, self._new_id(), top.child.identity, top.span)
         return replace(top, child=first)
 
     def _top_n(self, top: TopN, needed: frozenset[str]) -> Fragment:
@@ -363,12 +357,11 @@ class Cutter:
         read = frozenset(names) | _read(top.read) | set(top.child.identity)
         assembly = self._assembled(below, read)
         types = assembly.types(self._connection, list(map(identifier, names)))
-        order = self._type_names(assembly, [each.value.sql for each in top.order])
+        order = self._type_names(assembly, [value.sql for value, _ in top.order])
         if not all(map(has_text, types)) or any(map(UNORDERED.search, order)):
             return None
         columns = list(zip(names, map(str, types), strict=True))
         found = top_accumulation(top, columns, is_ranked=top.rank in needed)
-        self._stages.labels |= {top.rank: f"{top.ranks.function}()"}
         of_rows = tuple(dict.fromkeys((*(name for name, _ in groups), *names, top.rank)))
         return self._kept(below, read, groups, found, (of_rows, top.identity))
 
