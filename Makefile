@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs screenshots newest lock sbom wheels clean
+.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential suites strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs screenshots newest lock sbom wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -88,6 +88,10 @@ simulate: setup
 ## make differential random views and histories against DuckDB at every commit; SEEDS=10000 FROM=0
 differential: setup
 	$(BIN)/python -m slackwater_lab differential --seeds $(SEEDS) --from $(FROM) $(DIFFERENTIAL)
+
+## make suites       TPC-H, TPC-DS and Nexmark as views, and the page that says what became of them; SUITES="tpch --only q05"
+suites: setup
+	$(BIN)/python -m slackwater_lab suites $(SUITES)
 
 ## make strange      random schemas, DDL and connector settings against real servers; SEEDS=200 FROM=0
 strange: archive

@@ -35,6 +35,7 @@ from slackwater_lab.seeds import CaseT, CheckResult, Plan, ResultT, Subject, Tal
 from slackwater_lab.simulator.scenario import Reduction
 from slackwater_lab.simulator.simulation import Simulator
 from slackwater_lab.strange.run import StrangeRun, Verdict
+from slackwater_lab.suites import run as suites
 from slackwater_lab.workloads import WORKLOADS
 
 _SIMULATE = """\
@@ -146,6 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     conforms = _add(subcommands, "conformance", *about)
     conformance.add_arguments(conforms)
     conforms.set_defaults(run=conformance.run)
+    of_suites = _add(subcommands, "suites", suites.SUMMARY, suites.DESCRIPTION, suites.EXAMPLES)
+    suites.add_arguments(of_suites)
+    of_suites.set_defaults(run=suites.run)
     return parser
 
 

@@ -115,6 +115,11 @@ class JudgedEngine:
         self._engine = compiled(schema_ddl(case.tables), views, case.buckets, case.every_commit)
         self._engine.reset()
 
+    @property
+    def stages(self) -> int:
+        """How many stages its plan has."""
+        return len({stage for stage, _ in self._engine.indexes})
+
     def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
         """See `Engine`."""
         if batch.loses_index:

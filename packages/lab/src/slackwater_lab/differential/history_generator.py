@@ -81,7 +81,7 @@ class _Columns:
 
 def is_reference(table: DrawnTable, column: DrawnColumn) -> bool:
     """Its values identify rows or refer to such."""
-    return column.name in table.primary_key or column.name.startswith("r")
+    return column.name in table.primary_key or (column.name[:1] == "r" and column.name[1:].isdigit())
 
 
 def domain(table: DrawnTable, column: DrawnColumn) -> Sequence[Value]:
@@ -105,18 +105,26 @@ _MOST_ROWS = 10
 _LSN_STEP = 2_000
 
 
-def make_transactions(choices: Choices, tables: Sequence[DrawnTable]) -> tuple[DrawnTransaction, ...]:
-    """Five to forty transactions, few more often than many; the first ones fill the tables."""
-    return _Historian(choices, tables).write(5 + min(choices.number(0, 35), choices.number(0, 35)))
+def make_transactions(
+    choices: Choices,
+    tables: Sequence[DrawnTable],
+    count: int = 0,
+    null_shares: Sequence[float] = (0.0, 0.1, 0.25),
+) -> tuple[DrawnTransaction, ...]:
+    """So many transactions, or five to forty, few more often than many; the first ones fill the tables.
+
+    Each column that may be NULL has one of the shares of NULLs.
+    """
+    historian = _Historian(choices, tables, null_shares)
+    return historian.write(count or 5 + min(choices.number(0, 35), choices.number(0, 35)))
 
 
 class _Historian:
-    def __init__(self, choices: Choices, tables: Sequence[DrawnTable]) -> None:
+    def __init__(self, choices: Choices, tables: Sequence[DrawnTable], null_shares: Sequence[float]) -> None:
         self._choices = choices
         self._tables = tables
         self._rows: dict[str, dict[Row, Row]] = {table.name: {} for table in tables}
         self._removed: dict[str, list[Row]] = {table.name: [] for table in tables}
-        null_shares = (0.0, 0.1, 0.25)
         self._null_share = {
             (table.name, column.name): choices.one(null_shares)
             for table in tables
@@ -136,7 +144,7 @@ class _Historian:
     def _narrowed(self, table: DrawnTable, column: DrawnColumn) -> Sequence[Value]:
         values = domain(table, column)
         is_whole = is_reference(table, column) or self._choices.chance(0.5)
-        return values if is_whole else self._choices.some(values, 2, len(values))
+        return values if is_whole else self._choices.some(values, min(2, len(values)), len(values))
 
     def write(self, count: int) -> tuple[DrawnTransaction, ...]:
         lsn = self._choices.number(1, 1_000_000)

@@ -107,6 +107,25 @@ def text(characters: str) -> Value:
     return Value(json.dumps(characters), "'" + characters.replace("'", "''") + "'")
 
 
+def parsed(of: "SqlType", characters: str) -> Value:
+    """The value of a type that these characters are in SQL.
+
+    Raises:
+        ValueError: They are none.
+    """
+    match of.family:
+        case Family.INTEGER:
+            return integer(int(characters))
+        case Family.DECIMAL:
+            scale = int(of.duckdb.rstrip(")").split(",")[1])
+            return _decimal(of.duckdb, f"{float(characters):.{scale}f}")[0]
+        case Family.DATE:
+            return _date(characters)
+        case Family.TIMESTAMP:
+            return _timestamp(1000 if of.name.endswith("(3)") else 1, characters)[0]
+    return text(characters)
+
+
 def _quoted(wire: Any, duckdb: str, characters: str) -> Value:
     return Value(json.dumps(wire), f"CAST('{characters}' AS {duckdb})")
 

@@ -1,0 +1,1 @@
+"""TPC-H, TPC-DS and Nexmark as views, over small histories, compared with DuckDB after every commit."""

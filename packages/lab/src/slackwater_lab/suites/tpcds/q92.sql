@@ -1,0 +1,12 @@
+-- Excess discounts of a manufacturer's items on the web: those a third above the mean of the item.
+SELECT TRANSACTIONALLY sum(ws_ext_discount_amt) AS "Excess Discount Amount"
+FROM web_sales, item, date_dim
+WHERE i_manufact_id = 215 AND i_item_sk = ws_item_sk AND d_date BETWEEN DATE '2001-02-14' AND DATE '2001-05-15'
+    AND d_date_sk = ws_sold_date_sk
+    AND ws_ext_discount_amt > (
+        SELECT 1.3 * avg(ws_ext_discount_amt)
+        FROM web_sales, date_dim
+        WHERE ws_item_sk = i_item_sk AND d_date BETWEEN DATE '2001-02-14' AND DATE '2001-05-15' AND d_date_sk = ws_sold_date_sk
+    )
+ORDER BY sum(ws_ext_discount_amt)
+LIMIT 100;
