@@ -111,7 +111,7 @@ def make_transactions(
     count: int = 0,
     null_shares: Sequence[float] = (0.0, 0.1, 0.25),
 ) -> tuple[DrawnTransaction, ...]:
-    """So many transactions, or five to forty, few more often than many; the first ones fill the tables.
+    """This many transactions, or five to forty, few more often than many; the first ones fill the tables.
 
     Each column that may be NULL has one of the shares of NULLs.
     """

@@ -51,7 +51,7 @@ class Query:
 
     Attributes:
         name: Its name within the suite.
-        text: As it stands in its file, with the word TRANSACTIONALLY.
+        text: As it is in its file, with the word TRANSACTIONALLY.
         tables: Those that it reads, with the values that it asks for.
     """
 
