@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from slackwater_bench.messaging.page import crash_tables, with_comparison
+from slackwater_bench.messaging.page import with_comparison
 from slackwater_bench.registry import SCENARIOS
 from slackwater_bench.scenario import (
     PointSummary,
@@ -62,8 +62,6 @@ def _section(scenario: Scenario, points: Sequence[PointSummary]) -> Iterator[str
     if points:
         yield from _table(scenario, points)
         yield ""
-    if points and scenario.name == "messaging-crashes":
-        yield from crash_tables(points)
     missing = [shown(point) for point in missing_points(scenario, points)]
     if missing:
         yield f"Not run: {'; '.join(missing)}.\n"

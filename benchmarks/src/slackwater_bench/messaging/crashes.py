@@ -31,7 +31,6 @@ class Facts:
     """What has to be known of a way to choose it."""
 
     title: str
-    short: str
     """The heading of a column."""
     guarantee: str
     """To readers of committed records, or to the database."""

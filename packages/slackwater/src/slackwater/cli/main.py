@@ -16,7 +16,7 @@ from slackwater.command.boundary import general_options, run_command, watch_proc
 SECTIONS = {
     "Try it": "demo dev",
     "Connect a database": "connector schema",
-    "Write a pipeline": "new test preview explain certify",
+    "Write a pipeline": "new check test preview explain certify",
     "Run it": "sidecar plan run package archive-classes",
     "Read its views": "read tail wait commits snapshots lease",
     "See how everything is": "status delay doctor topology",
@@ -27,6 +27,7 @@ SECTIONS = {
 
 _MODULES = {
     "archive-classes": "slackwater.cli.commands.run",
+    "check": "slackwater.cli.commands.explain",
     "delay": "slackwater.cli.commands.topology",
     "demo": "slackwater_lab.demo.command",
     "doctor": "slackwater.cli.commands.status",

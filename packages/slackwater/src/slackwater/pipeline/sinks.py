@@ -210,6 +210,7 @@ def check_table(view: PublishedView, check: _Check) -> None:
         if name not in {column.name for column in view.outputs}:
             raise ConfigError(
                 f"view {view.name!r}: its key has column {name!r}, which it does not select",
-                "a table needs the whole key: select this column, too",
+                "a table needs the whole key: select this column, too; if it may be NULL, as on both sides "
+                "of a FULL JOIN, GROUP BY coalesce(…) of it, which then is the key",
             )
     check(view.name, view.outputs)

@@ -10,6 +10,8 @@ Each error can be pickled, so that Spark can pass it between processes, and its 
         └── EvaluationError             a view's SQL failed on the rows of a key, or exceeded a limit
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -18,7 +20,7 @@ from slackwater.protocol import InputError, format_position
 _SHOWN_CHARACTERS = 60
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class TextPlace:
     """A place in a file. Lines and columns are counted from 1, as in an editor.
 
@@ -48,16 +50,48 @@ class SqlTextError(SqlError):
 
     Attributes:
         problem: What was found and what was expected.
+        others: Further mistakes that were found; these have no others.
     """
 
-    def __init__(self, place: TextPlace, problem: str, hint: str) -> None:
+    def __init__(
+        self, place: TextPlace, problem: str, hint: str, others: "tuple[SqlTextError, ...]" = ()
+    ) -> None:
         super().__init__(problem, hint)
-        self.args = place, problem, hint
+        self.args = place, problem, hint, others
         self.place = place
+        self.others = others
 
     def __str__(self) -> str:
         at = f" at `{self.place.text}`" if self.place.text else ""
-        return f"{self.place}{at}: {self.problem}. {self.hint}"
+        own = f"{self.place}{at}: {self.problem}. {self.hint}"
+        return "\n".join((own, *map(str, self.others)))
+
+
+class Mistakes:
+    """The mistakes in parts of texts that do not depend on each other, so that all are reported at once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, SqlTextError] = {}
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Keeps the mistakes of the block, which ends at the first one."""
+        try:
+            yield
+        except SqlTextError as error:
+            for each in (error, *error.others):
+                alone = SqlTextError(each.place, each.problem, each.hint)
+                self._found.setdefault(str(alone), alone)
+
+    def raise_any(self) -> None:
+        """Raises the mistakes, if there are any.
+
+        Raises:
+            SqlTextError: The first one, with all others.
+        """
+        if self._found:
+            first, *others = sorted(self._found.values(), key=lambda each: each.place)
+            raise SqlTextError(first.place, first.problem, first.hint, tuple(others))
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ REFUSED = {
     f"{S} o.customer AS c FROM orders o GROUP BY 3": (1, 63, "3", "no column 3 in the select list"),
     f"{S} o.id, $1 AS x FROM orders o": (1, 30, "$1", "a parameter is not supported"),
     f"{S} o.id FROM orders o WHERE #1 > 1": (1, 49, "#1", "a position is not supported"),
-    f"{S} o.id, nofunction(o.status) AS x FROM orders o": (1, 30, "nofunction", "nofunction does not exist"),
+    f"{S} o.id, nofunction(o.status) AS x FROM orders o": (1, 30, "nofunction(o.status)", "there is no function nofunction"),
     f"{S} o.id, o.customer + 1 AS x FROM orders o": (1, 41, "+", "You might need to add explicit type casts"),
     f"{S} x, o.id FROM (SELECT o.id, o.customer + 1 AS x\nFROM orders o) o": (1, 62, "+", "explicit type casts"),
     f"WITH w AS (SELECT id, customer AS c FROM orders) {S} w.id FROM w JOIN w v ON v.id = w.id WHERE w.c + 1 > 2": (1, 119, "+", "explicit type casts"),
@@ -220,3 +220,54 @@ def test_functions_of_times_with_a_zone_depend_on_their_arguments_alone() -> Non
     impure = [("now", 0), ("current_localtime", 0), ("current_localtimestamp", 0), ("age", 1), ("random", 0)]
     assert [call for call in [*pure, *impure] if facts.is_impure(*call)] == impure
     assert facts.is_impure("getvariable", 1)
+
+
+def test_all_mistakes_of_a_view_are_reported_at_once_in_the_order_of_the_text(catalog: Catalog) -> None:
+    text = f"""{S} o.idd, o.id::intt AS a, uper(o.status) AS b, now() AS c
+        FROM orders o WHERE o.totl > 1 AND o.id = 1 AND random() > 0"""
+
+    with pytest.raises(SqlTextError) as raised:
+        read_view(ViewText("v.sql", text), catalog, {})
+
+    error = raised.value
+    found = [each.place.text for each in (error, *error.others)]
+    assert found == ["o.idd", "uper(o.status)", "now()", "o.totl", "random()"]
+    assert len(str(error).splitlines()) == len(found)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own
+
+
+def test_all_mistakes_that_duckdb_finds_in_columns_are_reported(catalog: Catalog) -> None:
+    text = f"{S} o.id, o.id::intt AS a, substr(o.status) AS b, o.status || o.id AS c, o.total + o.status AS d FROM orders o"
+
+    with pytest.raises(SqlTextError) as raised:
+        read_view(ViewText("v.sql", text), catalog, {})
+
+    error = raised.value
+    assert [each.place.text for each in (error, *error.others)] == ["intt", "substr", "+"]
+    assert "aborted" not in str(error)
+
+
+def test_both_sides_of_a_join_and_all_branches_are_read(catalog: Catalog) -> None:
+    text = f"{S} o.id FROM ordrs o JOIN (orderlines l JOIN notes n ON true) ON true UNION ALL SELECT x FROM orders"
+
+    with pytest.raises(SqlTextError) as raised:
+        read_view(ViewText("v.sql", text), catalog, {})
+
+    error = raised.value
+    assert [each.place.text for each in (error, *error.others)] == ["ordrs o", "orderlines l", "x"]
+    assert "Did you mean inventory.orders" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("to_char(o.id, '9')", "Write strftime"),
+        ("uppr(o.status)", "Did you mean upper"),
+        ("zzzzqq(1)", "DuckDB's SQL"),
+    ],
+)
+def test_an_unknown_function_is_named_with_what_to_write(catalog: Catalog, call: str, hint: str) -> None:
+    with pytest.raises(SqlTextError, match="there is no function") as raised:
+        read_view(ViewText("v.sql", f"{S} {call} AS x FROM orders o"), catalog, {})
+    assert hint in str(raised.value)
+    assert raised.value.place.text == call

@@ -1,6 +1,10 @@
-"""``slackwater explain``."""
+"""``slackwater explain`` and ``slackwater check``."""
 
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +16,11 @@ from slackwater.cli.pipelines import read_topology
 from slackwater.command.invocation import setting
 from slackwater.command.output import Output, json_option
 from slackwater.control import EqualStages, Sharing, find_equal_stages
+from slackwater.protocol import ConfigError, InputError
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import RunSection, Settings
+
+_LOOK_SECONDS = 0.3
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater.pipeline.definition import PipelineDefinition
@@ -70,6 +77,69 @@ def explain(
     explanation = explained(definition, with_sql=with_sql or as_json, state_bytes=sizes)
     text = orjson.dumps(explanation, option=orjson.OPT_INDENT_2).decode()
     output.report(text, explanation_lines(explanation), as_json=as_json)
+
+
+@settings_command()
+@click.argument("folder", metavar="DIR")
+@click.option("--watch", is_flag=True, help="Check again whenever a file changes, until interrupted.")
+@json_option("per check a JSON array of mistakes: path, line, column, text, problem, hint")
+def check(settings: Settings, folder: str, watch: bool, as_json: bool) -> int:
+    """Find all mistakes in the files of the pipeline in DIR.
+
+    Checks pipeline.toml, the declared tables and all views, and shows each mistake with its place in the file
+    and what to do. Needs no server. The exit code is 1 if there are mistakes.
+
+    \b
+    Examples:
+      slackwater check pipelines/orders
+      slackwater check pipelines/orders --watch --json     # for an editor
+    """
+    output, path, before = Output(), pipeline_folder(folder), None
+    while True:
+        files = _versions(path)
+        if files != before:
+            found = list(_mistakes(path))
+            lines = [line for _, line in found] or [f"{path}: no mistakes"]
+            output.report([each for each, _ in found], lines, as_json=as_json)
+        if not watch:
+            return 1 if found else 0
+        before = files
+        time.sleep(_LOOK_SECONDS)
+
+
+def _versions(folder: Path) -> dict[Path, int]:
+    """Returns the files that make a pipeline, with the moments of their last changes."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder", "name the folder that contains pipeline.toml")
+    paths = (path for form in ("*.toml", "**/*.sql") for path in folder.glob(form))
+    return {path: path.stat().st_mtime_ns for path in paths if path.is_file()}
+
+
+def _mistakes(folder: Path) -> Iterator[tuple[dict[str, str | int], str]]:
+    """Yields each mistake for tools, and as a line."""
+    from slackwater.outputs.contract import SinkKind
+    from slackwater.pipeline import load_pipeline
+    from slackwater.pipeline.folder import read_sql
+    from slackwater.pipeline.sinks import check_table
+    from slackwater.sql.errors import SqlTextError
+
+    try:
+        try:
+            definition = load_pipeline(folder)
+            for view, output in zip(definition.plan.views, definition.outputs, strict=True):
+                if output.kind not in (SinkKind.KAFKA, SinkKind.OPENSEARCH):
+                    check_table(view, lambda *_: None)
+        except SqlTextError:
+            raise
+        except (ConfigError, InputError) as error:
+            place = {"path": str(folder / "pipeline.toml"), "line": 0, "column": 0, "text": ""}
+            yield {**place, "problem": error.problem, "hint": error.hint}, str(error)
+            with suppress(ConfigError):  # of the same folder
+                sql = read_sql(folder)
+                sql.plan(sql.view_names)
+    except SqlTextError as error:
+        for each in (SqlTextError(*error.args[:3]), *error.others):
+            yield {**asdict(each.place), "problem": each.problem, "hint": each.hint}, str(each)
 
 
 def _state_bytes(run: RunSection, definition: "PipelineDefinition") -> dict[int, int]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
+from slackwater.sql.catalog import similar
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.frontend.context import BindContext, Environment, NameScope, ResolvedColumn, Step
 from slackwater.sql.frontend.syntax import Node, is_expression, meaning
@@ -40,6 +41,20 @@ _PLAIN_KEYWORDS = frozenset(
     {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 )
 _COLUMN = re.compile(r'"c\d+"')
+_WRITTEN_OTHERWISE = {
+    "to_char": "Write strftime(value, '%Y-%m-%d') for times, and format('{:.2f}', value) for numbers",
+    "to_date": "Write CAST(strptime(text, '%Y-%m-%d') AS DATE)",
+    "to_number": "Write CAST(text AS DECIMAL(18, 2))",
+    "initcap": "Write upper(s[1]) || lower(s[2:]) for one word",
+    "btrim": "Write trim(…)",
+    "isnull": "Write … IS NULL",
+    "json_build_object": "Write json_object(…)",
+    "jsonb_build_object": "Write json_object(…)",
+    "json_agg": "Write json_group_array(…)",
+    "jsonb_agg": "Write json_group_array(…)",
+    "nvl": "Write coalesce(…)",
+}
+"""What to write in place of other databases' functions."""
 _NO_PARAMETERS: frozenset[str] = frozenset()
 
 Replacement = Callable[[Node], str]
@@ -209,11 +224,20 @@ class ExpressionBinder:
             problem = f"calling {node.function} as a method of its argument is not supported"
             raise self.error(node, problem, f"Write {node.function}(…)")
         facts = function_facts()
+        if node.function not in facts.names | facts.row_makers and not node.raw.get("is_operator"):
+            raise self._unknown_function(node)
         if facts.is_impure(node.function, len(node.arguments)):
             raise self._impure(node, node.function)
         if node.function in facts.row_makers:
             problem = f"{node.function} turns one row into several"
             raise self.error(node, problem, "Keep the list, or join the table instead")
+
+    def _unknown_function(self, node: Node) -> SqlTextError:
+        likely = similar(node.function, [each for each in function_facts().names if each.isidentifier()])
+        written = _WRITTEN_OTHERWISE.get(node.function) or (
+            f"Did you mean {' or '.join(likely)}?" if likely else "Views are written in DuckDB's SQL"
+        )
+        return self.error(node, f"there is no function {node.function}", written)
 
     def _impure(self, node: Node, name: str) -> SqlTextError:
         hint = "A view may depend only on the rows of its tables; take the value from a column"
@@ -298,11 +322,13 @@ class FunctionFacts:
     """Facts about DuckDB's functions, with macros expanded.
 
     Attributes:
+        names: Names of all functions that may be in expressions.
         aggregates: Names of functions that compute one value from many rows.
         impure: Names of functions whose result depends on time, chance, session or settings.
         row_makers: Names of functions that return several rows for one.
     """
 
+    names: frozenset[str]
     aggregates: frozenset[str]
     impure: frozenset[str]
     row_makers: frozenset[str]
@@ -324,6 +350,7 @@ def function_facts() -> FunctionFacts:
     impure = {name for name, kind, _, *facts in functions if kind == "scalar" and not _is_pure(*facts)}
     macros = [(name, definition) for name, kind, definition, *_ in functions if kind == "macro"]
     return FunctionFacts(
+        names=frozenset(name for name, kind, *_ in functions if "table" not in kind),
         aggregates=_closed_over_macros(aggregates, macros),
         impure=_closed_over_macros(impure | _IMPURE_AGGREGATES | _PLAIN_KEYWORDS, macros),
         row_makers=_closed_over_macros(set(_ROW_MAKERS), macros),

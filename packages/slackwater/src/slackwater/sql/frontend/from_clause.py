@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from slackwater.sql.catalog import Table
 from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.errors import Mistakes
 from slackwater.sql.frontend.context import (
     BoundQuery,
     Environment,
@@ -196,9 +197,13 @@ class _Joiner:
 
     def read(self) -> From:
         kind = self._kind()
-        left, left_scope = bind_from(self._environment, self._item.sides[0], self._outer)
-        beside = replace(self._environment, lateral=left_scope)
-        right, right_scope = bind_from(beside, self._item.sides[1], self._outer)
+        mistakes, beside = Mistakes(), self._environment
+        with mistakes.part():
+            left, left_scope = bind_from(self._environment, self._item.sides[0], self._outer)
+            beside = replace(self._environment, lateral=left_scope)
+        with mistakes.part():
+            right, right_scope = bind_from(beside, self._item.sides[1], self._outer)
+        mistakes.raise_any()
         self._refuse_equal_names(left_scope, right_scope)
         if kind is JoinKind.FULL:
             left, left_scope = self._safe(left, left_scope, right)

@@ -8,7 +8,7 @@ from functools import partial, reduce
 from typing import Final
 
 from slackwater.sql.duckdb_sql import identifier
-from slackwater.sql.errors import SqlTextError
+from slackwater.sql.errors import Mistakes, SqlTextError
 from slackwater.sql.frontend.calls import Windows, aggregate_call
 from slackwater.sql.frontend.context import (
     BoundSelect,
@@ -251,6 +251,7 @@ class _Reader:
         self._ranks = limits(environment, select.trailing)
         self._order: tuple[SortKey, ...] = ()
         self._on: tuple[Expression, ...] = ()
+        self._mistakes = Mistakes()
 
     def read(self) -> BoundSelect:
         self._where()
@@ -269,7 +270,7 @@ class _Reader:
         rows = self._rows
         rows.relation = self._region.joined
         for node in conjuncts(self._select.where):
-            with rows.reading("WHERE"):
+            with self._mistakes.part(), rows.reading("WHERE"):
                 if is_correlated(rows, node):
                     self._correlation.take(rows, node)
                     continue
@@ -321,8 +322,8 @@ class _Reader:
         if equal and sets:
             raise self._refused_correlation()
         groups.settle(sets)
-        with groups.reading("HAVING"):
-            for node in conjuncts(self._select.having):
+        for node in conjuncts(self._select.having):
+            with self._mistakes.part(), groups.reading("HAVING"):
                 self._subqueries.accept(node)
                 if not self._subqueries.condition(groups, node):
                     groups.attach(partial(Filter, condition=groups.expression(node)))
@@ -340,12 +341,16 @@ class _Reader:
         self, binder: ExpressionBinder, windows: Windows
     ) -> tuple[tuple[Expression, ...], list[Expression]]:
         """Returns the columns of the select list and the conditions of QUALIFY; reads the order."""
-        with binder.reading("SELECT", windows.value):
-            items = tuple(_column_sql(binder, each) for each in self._outputs)
-        with binder.reading("QUALIFY", windows.value):
+        found, qualify = [], []
+        for each in self._outputs:
+            with self._mistakes.part(), binder.reading("SELECT", windows.value):
+                found.append(_column_sql(binder, each))
+        with self._mistakes.part(), binder.reading("QUALIFY", windows.value):
             qualify = [rank_condition(binder, node) for node in conjuncts(self._select.qualify)]
             if self._select.qualify is not None and not any(each.bounds for each in qualify):
                 qualify = [binder.expression(self._select.qualify)]
+        self._mistakes.raise_any()
+        items = tuple(found)
         self._read_order(binder, windows, items)
         return items, qualify
 
@@ -377,7 +382,11 @@ class _Reader:
 
     def _group_by(self, groups: GroupBinder) -> tuple[tuple[str, ...], ...]:
         """Reads GROUP BY; returns the sets of ids, if there are several."""
-        ids = [self._group(groups, node) for node in self._select.groups]
+        ids = []
+        for node in self._select.groups:
+            with self._mistakes.part():
+                ids.append(self._group(groups, node))
+        self._mistakes.raise_any()  # what groups are not known cannot be selected
         if self._select.groups_all:
             for output in self._outputs:
                 if not any(is_aggregate(each) or each.kind == "WINDOW" for each in output.node.walk()):

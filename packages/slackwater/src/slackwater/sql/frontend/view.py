@@ -7,7 +7,7 @@ ordered by their identity, and `any_value` is the smallest value.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
@@ -17,12 +17,12 @@ from duckdb.sqltypes import DuckDBPyType
 
 from slackwater.sql.catalog import Catalog, Table
 from slackwater.sql.duckdb_sql import identifier, unwritable_type
-from slackwater.sql.errors import SqlTextError
+from slackwater.sql.errors import Mistakes, SqlTextError
 from slackwater.sql.frontend.context import BindContext, BoundQuery, Environment, NamedColumn
 from slackwater.sql.frontend.names import derived_name, first_items
 from slackwater.sql.frontend.select import bind_select
 from slackwater.sql.frontend.syntax import Query, Refused, SetOperation, parse
-from slackwater.sql.frontend.text import ViewText, original_offset, spliced
+from slackwater.sql.frontend.text import Splice, ViewText, original_offset, spliced
 from slackwater.sql.frontend.top_n import limited, unbounded_window, with_top_n
 from slackwater.sql.limits import DEFAULT_LIMITS, bounded, scratch_database
 from slackwater.sql.logical import (
@@ -83,7 +83,7 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
         result = _bind_query(query, environment)
         _check_names(environment, query, result)
         # Only execute() reports places; only sql() knows nested types.
-        rows = connection.sql(_evaluate_on_no_rows(environment))
+        rows = connection.sql(_evaluate_on_no_rows(environment, result.spans))
         names, types = tuple(rows.columns), tuple(rows.types)
         _check_types(environment, result, types)
         _check_meaning(environment, result, names, types)
@@ -131,7 +131,7 @@ def _bind_other_view(name: str, reader: Environment, span: Span) -> BoundQuery:
     query = parse(context.connection, text)
     result = _bind_query(query, environment)
     _check_names(reader, query, result)
-    statement = _evaluate_on_no_rows(environment)
+    statement = _evaluate_on_no_rows(environment, result.spans)
     view = f"__slackwater_views.{identifier(name)}"
     context.connection.execute(f"CREATE OR REPLACE VIEW {view} AS {statement}")
     return result
@@ -182,21 +182,43 @@ def _check_meaning(
         raise environment.text.error(0, 0, problem, "Please report this, and write the query in another way")
 
 
-def _evaluate_on_no_rows(environment: Environment) -> str:
-    """Evaluates the text on no rows; returns the statement."""
+def _evaluate_on_no_rows(environment: Environment, outputs: Sequence[Span]) -> str:
+    """Evaluates the text on no rows; returns the statement.
+
+    DuckDB reports one mistake at a time. If it is in a column of the result, NULL takes its place, to find
+    those of other columns.
+
+    Raises:
+        SqlTextError: It cannot be evaluated.
+    """
     connection, query = environment.context.connection, environment.text.query
-    statement = spliced(query, 0, len(query), environment.splices)
+    splices, mistakes, left = list(environment.splices), Mistakes(), set(outputs)
     connection.execute("SET errors_as_json = true")
-    try:
-        connection.execute(statement).fetchall()
-    except duckdb.Error as error:
-        raise _text_error(environment, statement, error) from error
+    wrong: Span | None = Span(0, 0)
+    while wrong is not None:
+        statement, wrong = spliced(query, 0, len(query), splices), None
+        try:
+            connection.execute(statement).fetchall()
+        except duckdb.TransactionException:
+            break  # an earlier mistake, which is known, has ended it
+        except duckdb.Error as error:
+            with mistakes.part():
+                start, found = _text_error(environment.text, splices, statement, error)
+                wrong = next((each for each in left if each.start <= start < each.end), None)
+                raise found from error
+        if wrong is not None:
+            left.remove(wrong)
+            splices = [each for each in splices if not wrong.start <= each.start < wrong.end]
+            splices.append(Splice(wrong.start, wrong.end, "NULL"))
+    mistakes.raise_any()
     connection.execute("SET errors_as_json = false")
     return statement
 
 
-def _text_error(environment: Environment, statement: str, error: duckdb.Error) -> SqlTextError:
-    text = environment.text
+def _text_error(
+    text: ViewText, splices: list[Splice], statement: str, error: duckdb.Error
+) -> tuple[int, SqlTextError]:
+    """Returns the offset of what DuckDB reports, and the error."""
     message = str(error)
     try:
         details = json.loads(message[message.index("{") :])
@@ -206,14 +228,14 @@ def _text_error(environment: Environment, statement: str, error: duckdb.Error) -
     if "position" in details:
         byte = int(details["position"])
         offset = len(statement.encode()[:byte].decode("utf-8", "ignore"))
-        start = original_offset(environment.splices, offset)
+        start = original_offset(splices, offset)
         word = _WORD.match(text.text, start)
         end = word.end() if word else start
     limit = DEFAULT_LIMITS.problem(error)
     if limit is not None:
-        return text.error(start, end, f"the view cannot be planned: {limit}", _LESS)
+        return -1, text.error(start, end, f"the view cannot be planned: {limit}", _LESS)
     problem = details["exception_message"].splitlines()[0].rstrip(".!")
-    return text.error(start, end, problem, "Views are written in DuckDB's SQL")
+    return start, text.error(start, end, problem, "Views are written in DuckDB's SQL")
 
 
 def _bind_query(query: Query, environment: Environment) -> BoundQuery:
@@ -238,7 +260,11 @@ def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
         what = query.operation.replace("_", " ") + (" ALL" if query.keeps_duplicates else "")
         hint = "Supported are UNION, UNION ALL, EXCEPT and INTERSECT"
         raise environment.text.error(query.start, query.start, f"{what} is not supported", hint)
-    branches = [_bind_query(branch, environment) for branch in query.branches]
+    branches, mistakes = [], Mistakes()
+    for each in query.branches:
+        with mistakes.part():
+            branches.append(_bind_query(each, environment))
+    mistakes.raise_any()
     for branch, written in zip(branches, query.branches, strict=True):
         if len(branch.columns) != len(branches[0].columns):
             problem = (

@@ -19,7 +19,7 @@ from slackwater.sql.duckdb_sql import (
     unwritable_type,
     with_one_text,
 )
-from slackwater.sql.errors import SqlTextError
+from slackwater.sql.errors import Mistakes, SqlTextError
 from slackwater.sql.frontend import ViewText, planning, read_view
 from slackwater.sql.limits import open_connection
 from slackwater.sql.logical import (
@@ -565,11 +565,14 @@ def compile_separately(
 ) -> EnginePlan:
     """Returns the stages that the views would have if they shared none."""
     texts = {PurePath(path).stem: ViewText(path, sql) for path, sql in views}
+    mistakes = Mistakes()
     with open_connection() as connection:
         cutter = Cutter(connection, accumulates=accumulates)
         for name, text in texts.items():
             if published is None or name in published:
-                view = read_view(text, catalog, texts)
-                with planning(connection, text):
-                    cutter.cut(view, partition_by.get(name, ""))
+                with mistakes.part():
+                    view = read_view(text, catalog, texts)
+                    with planning(connection, text):
+                        cutter.cut(view, partition_by.get(name, ""))
+        mistakes.raise_any()
         return cutter.plan()

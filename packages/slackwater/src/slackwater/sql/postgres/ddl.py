@@ -18,7 +18,7 @@ import msgspec
 from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import check_schema_name
 from slackwater.sql.catalog import INTEGER_KINDS, Catalog, Column, ColumnType, Table, TypeKind
-from slackwater.sql.errors import SourceText, SqlTextError
+from slackwater.sql.errors import Mistakes, SourceText, SqlTextError
 from slackwater.sql.postgres.types import (
     array_of,
     enum_type,
@@ -67,10 +67,14 @@ def parse_catalog(files: Mapping[str, str]) -> Catalog:
     """
     reader = _Reader()
     found = [each for path, text in files.items() for each in _statements(SourceText(path, text))]
+    mistakes = Mistakes()
     for each in found:
-        reader.read_type(replace(each))
+        with mistakes.part():
+            reader.read_type(replace(each))
     for each in found:
-        reader.read(each)
+        with mistakes.part():
+            reader.read(each)
+    mistakes.raise_any()
     return Catalog(tuple(map(_with_lost_columns, reader.tables.values())))
 
 

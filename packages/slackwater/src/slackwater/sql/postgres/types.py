@@ -6,6 +6,7 @@ differ, numbers that represent infinity, and large values that updates omit.
 
 import re
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Final
 
 from slackwater.sql.catalog import (
@@ -80,6 +81,7 @@ _SHAPE = re.compile(
     r"\A(?P<name>[^\[\]()]*?)\s*(?:\((?P<arguments>[^()]*)\))?\s*(?P<rest>[^\[\]()]*?)"
     r"\s*(?P<array>\barray\b(?:\s*\[\s*\d*\s*\])?|(?:\[\s*\d*\s*\]\s*)*)\Z"
 )
+_ALMOST_EQUAL = 0.8
 _FLOAT_DIGITS = 24  # float(1..24) is real, float(25..53) is double precision
 
 
@@ -172,9 +174,11 @@ def _scalar_type(name: str, arguments: tuple[str, ...]) -> ColumnType:
     if name == "float":
         is_real = bool(arguments) and int(arguments[0]) <= _FLOAT_DIGITS
         return _type(TypeKind.REAL, "real") if is_real else _type(TypeKind.DOUBLE, "double precision")
-    reason = _REASONS.get(
-        name, "it is neither a supported built-in type nor an enum or domain created in these files"
-    )
+    unknown = "it is neither a supported built-in type nor an enum or domain created in these files"
+    likely = get_close_matches(name, [*_KINDS, *_TEXTS, *_TIMES, "numeric"], 1, _ALMOST_EQUAL)
+    if likely:
+        unknown += f" (did you mean {likely[0]}?)"
+    reason = _REASONS.get(name, unknown)
     return _unsupported(_with_arguments(name, arguments), reason)
 
 
