@@ -79,9 +79,13 @@ class Mistakes:
         try:
             yield
         except SqlTextError as error:
-            for each in (error, *error.others):
-                alone = SqlTextError(each.place, each.problem, each.hint)
-                self._found.setdefault(str(alone), alone)
+            self.add(error)
+
+    def add(self, error: SqlTextError) -> None:
+        """Keeps a mistake, unless it is known."""
+        for each in (error, *error.others):
+            alone = SqlTextError(each.place, each.problem, each.hint)
+            self._found.setdefault(str(alone), alone)
 
     def raise_any(self) -> None:
         """Raises the mistakes, if there are any.

@@ -202,10 +202,9 @@ def _evaluate_on_no_rows(environment: Environment, outputs: Sequence[Span]) -> s
         except duckdb.TransactionException:
             break  # an earlier mistake, which is known, has ended it
         except duckdb.Error as error:
-            with mistakes.part():
-                start, found = _text_error(environment.text, splices, statement, error)
-                wrong = next((each for each in left if each.start <= start < each.end), None)
-                raise found from error
+            start, found = _text_error(environment.text, splices, statement, error)
+            mistakes.add(found)
+            wrong = next((each for each in left if each.start <= start < each.end), None)
         if wrong is not None:
             left.remove(wrong)
             splices = [each for each in splices if not wrong.start <= each.start < wrong.end]
