@@ -132,7 +132,12 @@ def _mistakes(folder: Path) -> Iterator[tuple[dict[str, str | int], str]]:
         except SqlTextError:
             raise
         except (ConfigError, InputError) as error:
-            place: dict[str, str | int] = {"path": str(folder / "pipeline.toml"), "line": 0, "column": 0, "text": ""}
+            place: dict[str, str | int] = {
+                "path": str(folder / "pipeline.toml"),
+                "line": 0,
+                "column": 0,
+                "text": "",
+            }
             yield {**place, "problem": error.problem, "hint": error.hint}, str(error)
             with suppress(ConfigError):  # of the same folder
                 sql = read_sql(folder)
