@@ -49,6 +49,14 @@ OF_CUSTOMER = """
 SELECT TRANSACTIONALLY c.id, count(o.id) AS orders, sum(l.quantity) AS pieces
 FROM customers c JOIN orders o ON o.customer_id = c.id LEFT JOIN lines l ON l.order_id = o.id GROUP BY c.id
 """
+NEWEST = """
+SELECT TRANSACTIONALLY customer_id, arg_max(status, total) AS dearest, first(status ORDER BY id) AS oldest
+FROM orders GROUP BY customer_id
+"""
+MEDIAN = """
+SELECT TRANSACTIONALLY customer_id, median(total) AS middle, quantile_disc(total, 0.9) AS most
+FROM orders GROUP BY customer_id
+"""
 COUNTED_TWICE = """
 SELECT TRANSACTIONALLY customer_id, count(*) AS orders
 FROM (SELECT customer_id FROM orders UNION ALL SELECT customer_id FROM orders) AS twice GROUP BY customer_id
@@ -238,6 +246,29 @@ def an_order_that_comes_first_of_its_status(
     return tables, change
 
 
+def the_dearest_order_of_a_customer(size: int, make_index: MakeIndex) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(NEWEST), make_index)
+    tables.put("orders", *(order(number, total=f"{number}.00") for number in range(size)))
+
+    def change() -> None:
+        assert tables.put("orders", order(3, status="done", total=f"{size}.00")) == [
+            {"customer_id": 1, "dearest": "done", "oldest": "open"}
+        ]
+
+    return tables, change
+
+
+def an_order_beside_a_median(size: int, make_index: MakeIndex) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(MEDIAN), make_index)
+    tables.put("orders", *(order(2 * number, total=f"{number}.00") for number in range(size)))
+
+    def change() -> None:
+        middle = tables.put("orders", order(size + 1, total="0.00"), order(size + 3, total=f"{size}.00"))
+        assert middle == [] or middle[0]["most"] == f"{(9 * (size + 2) + 9) // 10 - 2}.00"
+
+    return tables, change
+
+
 Case = Callable[[int, MakeIndex], tuple[Shop, Callable[[], None]]]
 
 CASES: tuple[Case, ...] = (
@@ -247,8 +278,16 @@ CASES: tuple[Case, ...] = (
     a_customer_whose_change_does_not_reach_the_output,
     a_line_of_an_order_of_a_customer,
     an_order_that_counts_twice_for_its_customer,
+    the_dearest_order_of_a_customer,
 )
 TOPS: tuple[Case, ...] = (an_order_that_leaves_the_top, an_order_that_comes_first_of_its_status)
+
+
+BY_RANGES: tuple[Case, ...] = (an_order_beside_a_median,)
+"""Cases that read some ranges more if the group is larger."""
+
+OF_RANGES = 1_000
+"""More entries than the levels of ranges add for two changed values and the places of three others."""
 
 
 def reads_of(case: Case, size: int, make_index: MakeIndex) -> int:
@@ -269,6 +308,11 @@ def test_a_change_of_the_first_rows_reads_as_much_beside_five_hundred_rows_as_be
     case: Case,
 ) -> None:
     assert reads_of(case, 500, MemoryIndex) == reads_of(case, 5_000, MemoryIndex)
+
+
+@pytest.mark.parametrize("case", BY_RANGES)
+def test_a_change_reads_a_few_more_ranges_beside_ten_thousand_rows(case: Case) -> None:
+    assert reads_of(case, 10_000, MemoryIndex) < reads_of(case, 10, MemoryIndex) + OF_RANGES
 
 
 def test_without_restricted_reads_a_change_reads_its_whole_group() -> None:
@@ -315,6 +359,14 @@ def test_a_change_of_the_first_rows_reads_as_much_beside_ten_thousand_rows_as_be
     case: Case, lmdb_indexes: MakeIndex
 ) -> None:
     assert reads_of(case, 10_000, lmdb_indexes) == reads_of(case, 100_000, lmdb_indexes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", BY_RANGES)
+def test_a_change_reads_a_few_more_ranges_beside_a_hundred_thousand(
+    case: Case, lmdb_indexes: MakeIndex
+) -> None:
+    assert reads_of(case, 100_000, lmdb_indexes) < reads_of(case, 10, lmdb_indexes) + OF_RANGES
 
 
 @pytest.fixture

@@ -107,8 +107,8 @@ class _CountingContents:
         self._counter.reads += len(entries)
         return entries
 
-    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
-        for entry in self._contents.scan(prefix, descending=descending):
+    def scan(self, prefix: bytes, *, descending: bool = False, start: bytes | None = None) -> Iterator[Entry]:
+        for entry in self._contents.scan(prefix, descending=descending, start=start):
             self._counter.reads += 1
             yield entry
 

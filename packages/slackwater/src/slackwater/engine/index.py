@@ -32,11 +32,12 @@ class Contents(Protocol):
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         """Returns the entries whose names start with `prefix`, ascending; at most `limit` of them."""
 
-    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+    def scan(self, prefix: bytes, *, descending: bool = False, start: bytes | None = None) -> Iterator[Entry]:
         """Yields the same as :meth:`group`, but reads only as far as requested.
 
-        Changes must not be made before the end of the scan. Other reads and other scans are allowed. `prefix`
-        must not be empty.
+        It begins at the name `start`, which starts with `prefix` and need not exist, or at the end. Changes
+        must not be made before the end of the scan. Other reads and other scans are allowed. `prefix` must
+        not be empty.
         """
 
     def entries(self) -> Iterator[Entry]:
@@ -126,9 +127,9 @@ class TogetherContents:
         """See :class:`Contents`."""
         return self._of(prefix).group(prefix, limit)
 
-    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+    def scan(self, prefix: bytes, *, descending: bool = False, start: bytes | None = None) -> Iterator[Entry]:
         """See :class:`Contents`."""
-        return self._of(prefix).scan(prefix, descending=descending)
+        return self._of(prefix).scan(prefix, descending=descending, start=start)
 
     def entries(self) -> Iterator[Entry]:
         """See :class:`Contents`."""

@@ -236,9 +236,12 @@ class _LmdbTransaction:
     def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         return dict(self._cursor.getmulti(sorted(names)))
 
-    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+    def scan(self, prefix: bytes, *, descending: bool = False, start: bytes | None = None) -> Iterator[Entry]:
         cursor = self._transaction.cursor()
-        found = _go_to_last(cursor, prefix) if descending else cursor.set_range(prefix)
+        if descending:
+            found = _go_to_last(cursor, prefix) if start is None else _go_to_last_until(cursor, start)
+        else:
+            found = cursor.set_range(prefix if start is None else start)
         if not found:
             return
         for entry in cursor.iterprev() if descending else cursor.iternext():
@@ -284,6 +287,16 @@ def _go_to_last(cursor: Any, prefix: bytes) -> bool:
     stem = prefix.rstrip(b"\xff")
     behind = stem[:-1] + bytes((stem[-1] + 1,)) if stem else b""
     found: bool = cursor.prev() if behind and cursor.set_range(behind) else cursor.last()
+    return found
+
+
+def _go_to_last_until(cursor: Any, name: bytes) -> bool:
+    """Moves to the last entry that is not after `name`; False if there is none."""
+    found: bool = cursor.set_range(name)
+    if not found:
+        found = cursor.last()
+    elif cursor.key() != name:
+        found = cursor.prev()
     return found
 
 

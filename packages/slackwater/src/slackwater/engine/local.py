@@ -78,9 +78,12 @@ class MemoryTransaction:
         """Returns the entries that exist."""
         return {name: self.contents[name] for name in names if name in self.contents}
 
-    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+    def scan(self, prefix: bytes, *, descending: bool = False, start: bytes | None = None) -> Iterator[Entry]:
         """Yields entries in the order of their names."""
-        return reversed(self.group(prefix)) if descending else iter(self.group(prefix))
+        entries = self.group(prefix)
+        if start is not None:
+            entries = [e for e in entries if (e[0] <= start if descending else e[0] >= start)]
+        return reversed(entries) if descending else iter(entries)
 
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         """Returns the entries that start with `prefix`."""

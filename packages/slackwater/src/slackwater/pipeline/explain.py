@@ -41,6 +41,7 @@ _ACCUMULATORS = {
     AccumulatorKind.MIN: "the ordered values of {text}",
     AccumulatorKind.MAX: "the ordered values of {text}",
     AccumulatorKind.DISTINCT: "the different values of {text}",
+    AccumulatorKind.QUANTILE: "the ordered values of {text}, counted by ranges",
     AccumulatorKind.TOP: "the rows in order",
 }
 

@@ -231,6 +231,8 @@ class AggregateCall:
             its rows has an ORDER BY that ends with the child's identity.
         function: Lower-case name: ``sum``, ``count``, ``list``, …; ``count`` without arguments is count(*).
         columns: The ids it reads, including those in ORDER BY.
+        orders: What it orders its rows by, the identity included, each with direction and place of NULLs as
+            ``create_sort_key`` takes them.
     """
 
     sql: str
@@ -241,6 +243,7 @@ class AggregateCall:
     columns: tuple[str, ...]
     span: Span
     text: str
+    orders: tuple[SortKey, ...] = ()
 
 
 @dataclass(frozen=True)

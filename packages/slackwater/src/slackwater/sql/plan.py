@@ -26,6 +26,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
+from math import ceil, floor
 
 from slackwater.sql.catalog import Column, ColumnType, Table
 
@@ -227,19 +228,49 @@ class AccumulatorKind(StrEnum):
     SUM = "sum"
     """Number of values and exact sum. Columns ``a<i>_n`` BIGINT, ``a<i>`` VARCHAR with `scale` decimals."""
     MIN = "min"
-    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the smallest value; NULL if it is empty."""
+    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the smallest value; NULL if it is empty.
+    In a multiset that is ordered by other values, a text that belongs to the smallest of them."""
     MAX = "max"
-    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the largest value; NULL if it is empty."""
+    """Ordered multiset. Column ``a<i>`` VARCHAR: the same of the largest value."""
     DISTINCT = "distinct"
     """Multiset. Column ``a<i>`` BIGINT: number of different values."""
+    QUANTILE = "quantile"
+    """Ordered multiset. Columns ``a<i>_lo``, ``a<i>_hi`` VARCHAR: DuckDB's texts of the two values between
+    which the quantile is; NULL if the multiset is empty."""
     TOP = "top"
     """The rows of the group in their order. `ACCUMULATORS_TABLE` has a row for each of them that has one of
     `ranks`: ``n`` is 1, ``a<i>`` BIGINT the rank (if `is_ranked`), ``a<i>_<j>`` the columns."""
 
 
-MULTISETS = frozenset(
-    {AccumulatorKind.MIN, AccumulatorKind.MAX, AccumulatorKind.DISTINCT, AccumulatorKind.TOP}
-)
+MULTISETS = frozenset(set(AccumulatorKind) - {AccumulatorKind.COUNT, AccumulatorKind.SUM})
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """Which values of a multiset a quantile is computed from.
+
+    Attributes:
+        fraction: The part of the values before it: a decimal number from 0 to 1.
+        counted: Number of the accumulator that counts the values.
+        is_discrete: Whether it is one of the values, and not interpolated between two of them.
+        is_descending: Whether the values are in descending order.
+    """
+
+    fraction: str
+    counted: int
+    is_discrete: bool
+    is_descending: bool
+
+    def indexes(self, count: int) -> tuple[int, int]:
+        """Returns how many values of the multiset are before either of the two, as DuckDB computes it."""
+        if self.is_discrete:
+            whole, _, decimals = self.fraction.partition(".")
+            scale = 10 ** len(decimals)
+            low = high = max(1, count - (scale - int(whole + decimals)) * count // scale) - 1
+        else:
+            place = (count - 1) * float(self.fraction)
+            low, high = floor(place), ceil(place)
+        return (count - 1 - low, count - 1 - high) if self.is_descending else (low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +293,12 @@ class Accumulator:
     Attributes:
         text: What the user wrote.
         scale: Decimals of a SUM.
-        multiset: For MIN, MAX, DISTINCT and TOP: number of the accumulator that keeps the values.
+        multiset: For all but COUNT and SUM: number of the accumulator that keeps the values.
             Accumulators with equal arguments share a multiset. Partials contain this number.
         ranks: For TOP, which is then the only accumulator: the rows that are shown.
         columns: For TOP: the types of the columns of its rows.
         is_ranked: For TOP: whether the ranks are shown.
+        quantile: For QUANTILE: which values are needed.
     """
 
     kind: AccumulatorKind
@@ -276,12 +308,14 @@ class Accumulator:
     ranks: Ranks | None = None
     columns: tuple[ColumnType, ...] = ()
     is_ranked: bool = False
+    quantile: Quantile | None = None
 
     @property
     def facts(self) -> list[object]:
         """What its meaning depends on, besides the statements."""
         top = [] if self.ranks is None else [*astuple(self.ranks), self.is_ranked]
-        return [self.kind.value, self.scale, self.multiset, *top]
+        quantile = [] if self.quantile is None else astuple(self.quantile)
+        return [self.kind.value, self.scale, self.multiset, *top, *quantile]
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,6 +260,8 @@ def accumulators_schema(key: Sequence[KeyColumn], accumulators: Sequence[Accumul
                 fields += [(f"a{number}_n", pa.int64()), (f"a{number}", pa.string())]
             case AccumulatorKind.MIN | AccumulatorKind.MAX:
                 fields.append((f"a{number}", pa.string()))
+            case AccumulatorKind.QUANTILE:
+                fields += [(f"a{number}_lo", pa.string()), (f"a{number}_hi", pa.string())]
             case AccumulatorKind.TOP:
                 fields.append((f"a{number}", pa.int64()))
                 fields += [(f"a{number}_{j}", of.arrow) for j, of in enumerate(accumulator.columns)]

@@ -11,6 +11,7 @@ values.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from operator import add
 from typing import Any, Final, NamedTuple, cast
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from slackwater.engine.evaluate.multiset import OrderedMultiset, Refusal, multiset_prefix, sort_key_of
 from slackwater.engine.evaluate.points import BEFORE, Call, decoded_rows
+from slackwater.engine.evaluate.ranks import RankedMultiset
 from slackwater.engine.evaluate.top import TopRows, without_common
 from slackwater.engine.index import Contents
 from slackwater.engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
@@ -31,7 +33,6 @@ from slackwater.sql.plan import (
     POINTS_TABLE,
     STEPS_TABLE,
     AccumulatePart,
-    Accumulator,
     AccumulatorKind,
     PartialsOutput,
 )
@@ -64,8 +65,8 @@ _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
 
 
 Shown = tuple[Any, ...]
-"""The values of a group at a point, as SQL sees them: the numbers, then the text of each MIN and MAX; of
-a TOP the rows, as JSON arrays."""
+"""The values of a group at a point, as SQL sees them: the numbers, then the texts that are taken from
+multisets; of a TOP the rows, as JSON arrays."""
 
 
 class AccumulatorLayout:
@@ -94,11 +95,11 @@ class AccumulatorLayout:
         self.width: Final = width + len(self.multisets)
         self.schema: Final = accumulators_schema(self._key, self._accumulators)
         """The schema of ``ACCUMULATORS_TABLE``."""
-        self.ends: Final = tuple(a for a in self._accumulators if _is_end(a))
-        """The accumulators of MIN and MAX."""
+        self._picking = tuple(a for a in self._accumulators if a.kind in _PICKED)
+        self._ranked = frozenset(a.multiset for a in self._picking if a.quantile is not None)
         self.top: Final = next((a for a in self._accumulators if a.kind is AccumulatorKind.TOP), None)
         """The accumulator of a TOP, which is then the only one."""
-        self.multiset = OrderedMultiset if self.top is None else partial(TopRows, self.top)
+        self._multiset = OrderedMultiset if self.top is None else partial(TopRows, self.top)
 
     def addition(self, values: list[Any]) -> Numbers:
         """Returns the numbers that a partial adds, read from its list of wire values."""
@@ -122,6 +123,25 @@ class AccumulatorLayout:
         """Inverse of :meth:`encode`."""
         numbers = _decode_stored(data).numbers
         return [int(number) for number in numbers] if str in map(type, numbers) else cast("Numbers", numbers)
+
+    def multiset(
+        self, number: int, contents: Contents, prefix: bytes, touched: Mapping[bytes, str]
+    ) -> OrderedMultiset:
+        """Returns the multiset of this number, of which a batch touches some values."""
+        kind = RankedMultiset if number in self._ranked else self._multiset
+        return kind(contents, prefix, touched)
+
+    def picked(self, numbers: Numbers, multisets: Mapping[int, OrderedMultiset]) -> list[str | None]:
+        """Returns the texts of the values that MIN, MAX and QUANTILE take from a group's multisets."""
+        texts: list[str | None] = []
+        for accumulator in self._picking:
+            multiset, quantile = multisets[accumulator.multiset], accumulator.quantile
+            if quantile is None:
+                texts.append(multiset.end(is_largest=accumulator.kind is AccumulatorKind.MAX))
+            elif isinstance(multiset, RankedMultiset):
+                count = numbers[self._positions[quantile.counted]]
+                texts += [multiset.nth(index) for index in quantile.indexes(count)] if count else (None, None)
+        return texts
 
     def impossible(self, numbers: Sequence[int]) -> tuple[str, int] | None:
         """Returns an impossible count, with the aggregate that it belongs to; None if there is none."""
@@ -167,12 +187,13 @@ class AccumulatorLayout:
         if self.top is not None:
             yield from zip(*shown, strict=True) if shown else [()] * (2 + len(self.top.columns))
             return
-        columns = list(zip(*shown, strict=True)) or [()] * (self.width + len(self.ends))
-        ends = iter(columns[self.width :])
+        of_picked = sum(_PICKED[accumulator.kind] for accumulator in self._picking)
+        columns = list(zip(*shown, strict=True)) or [()] * (self.width + of_picked)
+        picked = iter(columns[self.width :])
         yield columns[0]
         for number, accumulator in enumerate(self._accumulators):
-            if _is_end(accumulator):
-                yield next(ends)
+            if accumulator.kind in _PICKED:
+                yield from islice(picked, _PICKED[accumulator.kind])
             elif accumulator.kind is AccumulatorKind.DISTINCT:
                 yield columns[self.added + self.multisets.index(accumulator.multiset)]
             else:
@@ -183,8 +204,8 @@ class AccumulatorLayout:
                     yield [decimal_text(sum_, scale) for sum_ in columns[position + 1]]
 
 
-def _is_end(accumulator: Accumulator) -> bool:
-    return accumulator.kind in {AccumulatorKind.MIN, AccumulatorKind.MAX}
+_PICKED: Final = {AccumulatorKind.MIN: 1, AccumulatorKind.MAX: 1, AccumulatorKind.QUANTILE: 2}
+"""How many values of its multiset an accumulator shows."""
 
 
 def unscaled(text: str, scale: int) -> int:
@@ -302,7 +323,7 @@ class AccumulateEvaluation:
         different = group.numbers[self._layout.added :]
         for number in self._layout.multisets:
             prefix, touched = multiset_prefix(group.prefix, number), additions.touched(steps, number)
-            group.multisets[number] = self._layout.multiset(contents, prefix, touched)
+            group.multisets[number] = self._layout.multiset(number, contents, prefix, touched)
         is_fresh = self._is_global and group.stored is None
         lsns: list[int] = [] if is_fresh else [BEFORE]
         shown = [] if is_fresh else [self._shown(group)]
@@ -346,15 +367,7 @@ class AccumulateEvaluation:
         for multiset in group.multisets.values():
             if isinstance(multiset, TopRows):
                 return multiset.shown()
-        if not self._layout.ends:
-            return tuple(group.numbers)
-        return (
-            *group.numbers,
-            *(
-                group.multisets[end.multiset].end(is_largest=end.kind is AccumulatorKind.MAX)
-                for end in self._layout.ends
-            ),
-        )
+        return (*group.numbers, *self._layout.picked(group.numbers, group.multisets))
 
     def _keep(self, group: "_Group", outcome: Outcome) -> None:
         is_there = self._is_global or group.numbers[0]

@@ -23,7 +23,8 @@ SORT_KEY_BYTES: Final = 248
 """The maximum length of a sort key in an entry's name. With group, tag, number and digest, the name stays
 below LMDB's limit of 511 bytes."""
 
-_NUMBER_BYTES: Final = 2
+NUMBER_BYTES: Final = 2
+"""The length of a multiset's number in a name."""
 
 
 class Value(msgspec.Struct, array_like=True, gc=False):
@@ -45,12 +46,13 @@ Refusal = Callable[[str, int], Exception]
 
 NO_TEXTS: Final[Mapping[bytes, str]] = {}
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Value).decode
+decode_value: Final = msgspec.msgpack.Decoder(Value).decode
+"""Reads the value of an entry."""
 
 
 def multiset_prefix(group: bytes, number: int) -> bytes:
     """Returns the beginning of the names of a multiset's entries."""
-    return group + MULTISET_TAG + number.to_bytes(_NUMBER_BYTES, "big")
+    return group + MULTISET_TAG + number.to_bytes(NUMBER_BYTES, "big")
 
 
 def sort_key_part(sort_key: bytes) -> bytes:
@@ -98,7 +100,7 @@ class OrderedMultiset:
         stored = contents.get_many(self._names) if self._names else {}
         self._stored = [stored.get(name) for name in self._names]
         self._values = [
-            Value(0, touched[sort_key]) if data is None else _decode(data)
+            Value(0, touched[sort_key]) if data is None else decode_value(data)
             for sort_key, data in zip(self._sort_keys, self._stored, strict=True)
         ]
         self._ends: dict[bool, _End] = {}
@@ -200,7 +202,7 @@ def in_order(
             alike = []
         if name in without:
             continue
-        value = _decode(data)
+        value = decode_value(data)
         if value.sort_key or alike:
             stem = name[: width + SORT_KEY_BYTES]
             alike.append((value.sort_key or name[width:], value.text))

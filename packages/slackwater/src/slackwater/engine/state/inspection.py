@@ -21,6 +21,7 @@ from slackwater.engine.state.entry import (
     DOCUMENT_TAG,
     MULTISET_TAG,
     OWNER_TAG,
+    RANKS_TAG,
     Change,
     Entry,
     group_width,
@@ -53,7 +54,13 @@ DOCUMENTS: Final = "documents"
 GROUPS: Final = "groups"
 VALUES: Final = "values"
 OWNERS: Final = "partitions"
-_KINDS: Final = {DOCUMENT_TAG: DOCUMENTS, ACCUMULATORS_TAG: GROUPS, MULTISET_TAG: VALUES, OWNER_TAG: OWNERS}
+_KINDS: Final = {
+    DOCUMENT_TAG: DOCUMENTS,
+    ACCUMULATORS_TAG: GROUPS,
+    MULTISET_TAG: VALUES,
+    RANKS_TAG: VALUES,
+    OWNER_TAG: OWNERS,
+}
 T = TypeVar("T")
 
 
@@ -90,7 +97,7 @@ class BucketContents:
     """The number of stage keys and of groups of aggregates."""
     kinds: dict[str, Amount] = field(default_factory=dict)
     """The entries by kind: ``input <number>`` for rows, `DOCUMENTS` for the digests of published documents,
-    `GROUPS` for counts and sums, `VALUES` for entries of ordered multisets, `OWNERS`."""
+    `GROUPS` for counts and sums, `VALUES` for entries of ordered multisets and their ranges, `OWNERS`."""
     largest: list[KeyAmount] = field(default_factory=list)
     """The largest keys, largest first."""
 

@@ -15,7 +15,15 @@ from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.frontend.expressions import ExpressionBinder
 from slackwater.sql.frontend.syntax import Node, direction
 from slackwater.sql.frontend.text import Splice, spliced
-from slackwater.sql.logical import AggregateCall, Expression, Ranking, Relation, Window
+from slackwater.sql.logical import (
+    AggregateCall,
+    Expression,
+    Ranking,
+    Relation,
+    SortKey,
+    Window,
+    column_expression,
+)
 from slackwater.sql.rendering import AT
 
 _ORDER_SENSITIVE = frozenset(
@@ -66,6 +74,7 @@ def aggregate_call(binder: ExpressionBinder, node: Node) -> AggregateCall:
         arguments = tuple(binder.expression(each) for each in node.arguments)
         filters = node.parts.get("filter", ())
         condition = binder.expression(filters[0]) if filters else None
+        orders = tuple(_sort_keys(binder, node))
         splices = [
             *_order_splices(binder, node),
             *_any_value_splices(binder, node),
@@ -81,6 +90,7 @@ def aggregate_call(binder: ExpressionBinder, node: Node) -> AggregateCall:
         columns=binder.context.columns_of(sql),
         span=binder.environment.place(node.start, node.end),
         text=text.text[node.start : node.end],
+        orders=orders,
     )
 
 
@@ -284,6 +294,15 @@ def _keeps_any_value(node: Node) -> bool:
 
 def _orders(node: Node) -> tuple[Node, ...]:
     return node.parts.get("order_bys", ()) + node.parts.get("arg_orders", ())
+
+
+def _sort_keys(binder: ExpressionBinder, node: Node) -> Iterator[SortKey]:
+    """Yields what an aggregate orders its rows by, as :func:`_order_splices` completes it."""
+    for each, raw in zip(node.parts.get("order_bys", ()), node.raw["order_bys"]["orders"], strict=True):
+        yield binder.expression(each), direction(raw)
+    if node.function in _ORDER_SENSITIVE:
+        for name in binder.identity:
+            yield column_expression(name, binder.placed(node, "")), "ASC NULLS LAST"
 
 
 def _any_value_splices(binder: ExpressionBinder, node: Node) -> Iterator[Splice]:

@@ -1,7 +1,8 @@
 """Aggregates that are maintained from changes: what is kept, what a change adds, and the result.
 
 Counts are kept as a number, sums and averages of integers and decimals as number of values and exact sum, and
-min, max, bool_and, bool_or and count(DISTINCT x) as the distinct values, ordered, each with its count. All
+min, max, bool_and, bool_or, count(DISTINCT x), median and quantiles as the distinct values, ordered, each
+with its count. arg_min, arg_max, first and last are kept as one value per row, in the order of the rows. All
 others, and sums of floats (adding a float cannot be undone), are computed from all rows of a group.
 """
 
@@ -10,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slackwater.sql.catalog import carried
-from slackwater.sql.duckdb_sql import identifier
-from slackwater.sql.logical import Aggregate, AggregateCall, Expression, TopN
+from slackwater.sql.duckdb_sql import identifier, literal
+from slackwater.sql.logical import Aggregate, AggregateCall, Expression, SortKey, TopN
 from slackwater.sql.plan import (
     ACCUMULATORS_TABLE,
     LSN,
@@ -21,7 +22,9 @@ from slackwater.sql.plan import (
     WEIGHT,
     Accumulator,
     AccumulatorKind,
+    Quantile,
 )
+from slackwater.sql.planner.quantiles import QUANTILES, interpolated, quantile_of
 from slackwater.sql.rendering import AT
 
 TypeOf = Callable[[Expression], str]
@@ -42,11 +45,29 @@ _NESTED_JSON = re.compile(r"\bJSON[\[\],)]")
 UNORDERED = re.compile(r"\b(INTERVAL|TIME WITH TIME ZONE|UNION|VARIANT)\b")
 """DuckDB's sort key differs for values that are equal in SQL, or its text cannot be read back."""
 
+
+def has_order(of_type: str) -> bool:
+    """Returns whether values of a DuckDB type can be kept in order, as texts."""
+    return not UNORDERED.search(of_type) and not _NESTED_JSON.search(of_type)
+
+
 _MULTISET_OF = {
     "min": AccumulatorKind.MIN,
     "max": AccumulatorKind.MAX,
     "bool_and": AccumulatorKind.MIN,
     "bool_or": AccumulatorKind.MAX,
+}
+_BY_ANOTHER = {
+    **dict.fromkeys(("arg_min", "argmin", "min_by"), "ASC NULLS LAST"),
+    **dict.fromkeys(("arg_max", "argmax", "max_by"), "DESC NULLS LAST"),
+}
+"""Functions that take a value from the first row in this order of another value."""
+
+_BY_ORDER = {
+    "first": AccumulatorKind.MIN,
+    "any_value": AccumulatorKind.MIN,
+    "arbitrary": AccumulatorKind.MIN,
+    "last": AccumulatorKind.MAX,
 }
 
 
@@ -58,7 +79,7 @@ class AccumulatorInput:
         value: SQL of the value that a row adds; empty for count(*).
         condition: SQL that must hold for a row to count.
         columns: Ids that value and condition read.
-        sort_key: For a TOP, SQL of the sort key of a row.
+        sort_key: SQL of the sort key of a row, if values are ordered by it and not by themselves.
     """
 
     accumulator: Accumulator
@@ -87,7 +108,7 @@ class Accumulation:
     @property
     def is_top(self) -> bool:
         """Whether it keeps the rows of its groups in order."""
-        return any(each.sort_key for each in self.kept)
+        return any(each.accumulator.kind is AccumulatorKind.TOP for each in self.kept)
 
 
 def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
@@ -148,7 +169,7 @@ def partials_statement(
     ]
     for number, each in enumerate(kept):
         if each.accumulator.multiset == number:
-            of_multiset = _top_part if each.sort_key else _multiset_part
+            of_multiset = _ordered_part if each.sort_key else _multiset_part
             parts.append(of_multiset(number, each, grouped, key))
     return (
         f"WITH d AS MATERIALIZED (SELECT s.{LSN}, s.{WEIGHT}, r.* FROM ({relation_sql}) AS r "  # noqa: S608
@@ -178,10 +199,17 @@ class _Builder:
     def result(self, call: AggregateCall) -> str | None:
         if call.function == "count":
             return self._count(call)
+        if call.function in _BY_ANOTHER and len(call.arguments) == 2:
+            return self._by_another(call)
+        if call.function in QUANTILES:
+            return self._quantile(call)
         if len(call.arguments) != 1:
             return None
         if call.function in _MULTISET_OF:
             return self._extreme(call, _MULTISET_OF[call.function])
+        if call.function in _BY_ORDER:
+            condition = f"({call.arguments[0].sql}) IS NOT NULL" if call.function == "any_value" else ""
+            return self._ordered(call, _BY_ORDER[call.function], call.orders, condition)
         if call.function in {"sum", "avg", "mean"} and not call.is_distinct:
             return self._sum(call)
         return None
@@ -191,14 +219,61 @@ class _Builder:
             return f"a{self._keep(AccumulatorKind.COUNT, call)}"
         if len(call.arguments) != 1 or UNORDERED.search(self._type_of(call.arguments[0])):
             return None
-        return f"a{self._keep(AccumulatorKind.DISTINCT, call, self._comparable(call))}"
+        return f"a{self._keep(AccumulatorKind.DISTINCT, call, self._comparable(call.arguments[0]))}"
 
     def _extreme(self, call: AggregateCall, kind: AccumulatorKind) -> str | None:
         of_type = self._type_of(call.arguments[0])
-        if UNORDERED.search(of_type) or _NESTED_JSON.search(of_type):
+        if not has_order(of_type):
             return None
-        number = self._keep(kind, call, self._comparable(call))
+        number = self._keep(kind, call, self._comparable(call.arguments[0]))
         return f"CAST(a{number} AS {of_type})"
+
+    def _by_another(self, call: AggregateCall) -> str | None:
+        value, other = call.arguments
+        orders = ((other, _BY_ANOTHER[call.function]), *call.orders)
+        condition = f"({value.sql}) IS NOT NULL AND ({other.sql}) IS NOT NULL"
+        return self._ordered(call, AccumulatorKind.MIN, orders, condition)
+
+    def _ordered(
+        self,
+        call: AggregateCall,
+        kind: AccumulatorKind,
+        orders: Sequence[SortKey],
+        condition: str,
+    ) -> str | None:
+        """Keeps the values in the order of their rows, which `orders` determines."""
+        value = call.arguments[0]
+        of_type = self._type_of(value)
+        if call.is_distinct or not has_order(of_type) or not all(self._has_order(each) for each, _ in orders):
+            return None
+        sort_keys = [f"{self._comparable(each)}, {literal(modifier)}" for each, modifier in orders]
+        # An update of the value alone moves it to another place of the multiset.
+        order = ", ".join((*sort_keys, f"CAST({value.sql} AS VARCHAR), 'ASC NULLS LAST'"))
+        text = f"coalesce('=' || CAST({value.sql} AS VARCHAR), '')"
+        number = self._keep(kind, call, text, condition=condition, sort_key=f"create_sort_key({order})")
+        return f"CASE WHEN a{number} <> '' THEN CAST(substr(a{number}, 2) AS {of_type}) END"
+
+    def _quantile(self, call: AggregateCall) -> str | None:
+        found = quantile_of(call)
+        if found is None or not self._has_order(found.value):
+            return None
+        of_type = self._type_of(found.value)
+        shown = []
+        counted = self._keep(AccumulatorKind.COUNT, call, found.value.sql)
+        for fraction in found.fractions:
+            quantile = Quantile(fraction, counted, found.is_discrete, found.is_descending)
+            sql = interpolated(quantile, of_type)
+            if sql is None:
+                return None
+            number = self._keep(
+                AccumulatorKind.QUANTILE, call, self._comparable(found.value), quantile=quantile
+            )
+            shown.append(sql.replace("#", f"a{number}"))
+        result = f"[{', '.join(shown)}]" if found.is_list else shown[0]
+        return f"CASE WHEN a{counted} > 0 THEN {result} END"
+
+    def _has_order(self, each: Expression) -> bool:
+        return has_order(self._type_of(each))
 
     def _sum(self, call: AggregateCall) -> str | None:
         argument = call.arguments[0]
@@ -213,26 +288,36 @@ class _Builder:
             return f"CASE WHEN a{number}_n > 0 THEN {total} END"
         return f"CASE WHEN a{number}_n > 0 THEN CAST({total} AS DOUBLE) / a{number}_n END"
 
-    def _comparable(self, call: AggregateCall) -> str:
-        argument = call.arguments[0]
+    def _comparable(self, argument: Expression) -> str:
         # -0.0 equals 0.0, but has another text.
         return f"({argument.sql}) + 0.0" if self._type_of(argument) in _FLOATS else argument.sql
 
-    def _keep(self, kind: AccumulatorKind, call: AggregateCall, value: str = "", scale: int = 0) -> int:
+    def _keep(
+        self,
+        kind: AccumulatorKind,
+        call: AggregateCall,
+        value: str = "",
+        scale: int = 0,
+        *,
+        condition: str = "",
+        sort_key: str = "",
+        quantile: Quantile | None = None,
+    ) -> int:
         if not value and call.arguments:
             value = call.arguments[0].sql
-        condition = "" if call.condition is None else call.condition.sql
+        if call.condition is not None:
+            condition = f"{condition} AND ({call.condition.sql})" if condition else call.condition.sql
         multiset = -1
         for number, each in enumerate(self.kept):
-            if (each.value, each.condition) == (value, condition):
-                if each.accumulator.kind is kind:
+            if (each.value, each.condition, each.sort_key) == (value, condition, sort_key):
+                if (each.accumulator.kind, each.accumulator.quantile) == (kind, quantile):
                     return number
                 if kind in MULTISETS and each.accumulator.multiset >= 0:
                     multiset = each.accumulator.multiset
         if kind in MULTISETS and multiset < 0:
             multiset = len(self.kept)
-        accumulator = Accumulator(kind, call.text, scale, multiset)
-        self.kept.append(AccumulatorInput(accumulator, value, condition, call.columns))
+        accumulator = Accumulator(kind, call.text, scale, multiset, quantile=quantile)
+        self.kept.append(AccumulatorInput(accumulator, value, condition, call.columns, sort_key))
         return len(self.kept) - 1
 
 
@@ -269,11 +354,13 @@ def _multiset_part(number: int, each: AccumulatorInput, grouped: str, key: str) 
     )
 
 
-def _top_part(number: int, each: AccumulatorInput, grouped: str, key: str) -> str:
+def _ordered_part(number: int, each: AccumulatorInput, grouped: str, key: str) -> str:
+    condition = f" WHERE {each.condition}" if each.condition else ""
     row = ", ".join(part for part in (key, "hex(s)", "x", "m") if part)
     return (
         f"SELECT {LSN} AS lsn, {number} AS number, CAST(json_array({row}) AS VARCHAR) AS row FROM ("  # noqa: S608
         f"SELECT {LSN}{grouped}, s, x, CAST(sum({WEIGHT}) AS BIGINT) AS m FROM ("
-        f"SELECT {LSN}, {WEIGHT}{grouped}, {each.sort_key} AS s, {each.value} AS x FROM d) "
+        f"SELECT {LSN}, {WEIGHT}{grouped}, {each.sort_key} AS s, {each.value} AS x "
+        f"FROM d{condition}) "
         f"GROUP BY {LSN}{grouped}, s, x HAVING sum({WEIGHT}) <> 0)"
     )
