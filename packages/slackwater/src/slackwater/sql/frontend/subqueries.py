@@ -289,7 +289,9 @@ class Subqueries:
         text = binder.environment.text.text[max(node.start, 0) : max(node.end, 0)]
         calls = []
         for function, value in wanted:
-            sql, arguments, columns = (value.sql, (value,), value.columns) if value else ("*", (), ())
+            sql, columns = (value.sql, value.columns) if value else ("*", ())
+            # The first value stays with the rows of its group, of which there should be one.
+            arguments = () if value is None or function == "first" else (value,)
             call = AggregateCall(f"{function}({sql})", function, arguments, False, None, columns, span, text)
             calls.append((binder.context.new_id(), call))
         groups = tuple((binder.context.new_id(), right) for _, right in selected.equal)
