@@ -57,6 +57,19 @@ class Feature(StrEnum):
     NOT_IN = "not-in"
     SCALAR = "scalar"
     """A subquery as a value."""
+    QUANTIFIED = "quantified"
+    """IN, ANY and ALL of what may be NULL."""
+    CORRELATED = "correlated"
+    """Subqueries that compare with the query around them by more than equality."""
+    NESTED_SUBQUERY = "nested-subquery"
+    """Subqueries that use columns of a query further out."""
+    CONSTANT_KEY = "constant-key"
+    """Scalar subqueries of one row."""
+    GROUPING_SETS = "grouping-sets"
+    DUPLICATES = "duplicates"
+    """EXCEPT ALL and INTERSECT ALL."""
+    WHOLE_WINDOW = "whole-window"
+    """Windows over all rows."""
     WINDOW = "window"
     VIEW_OVER_VIEW = "view-over-view"
     COMPOSITE_KEY = "composite-key"
@@ -133,16 +146,23 @@ class Choices:
         used: The features of the case so far.
     """
 
-    def __init__(self, seed: int, only: Sequence[str] = ()) -> None:
+    def __init__(self, seed: int | str, only: Sequence[str] = ()) -> None:
         """Choices of a seed.
 
         Args:
             seed: Equal seeds choose alike.
             only: Of the features these, more often than else; empty: all.
         """
+        self._seed = seed
         self._random = Random(f"slackwater {seed}")
         self._only = frozenset(Feature(name) for name in only)
         self.used: set[Feature] = set()
+
+    def beside(self, name: str) -> "Choices":
+        """Other choices of the same seed, on which these do not depend; what they use counts here, too."""
+        other = Choices(f"{self._seed} {name}", tuple(self._only))
+        other.used = self.used
+        return other
 
     def is_allowed(self, feature: Feature) -> bool:
         """Says whether a case may have it."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slackwater_lab.differential.case import Choices, Feature
+from slackwater_lab.differential.construct_generator import make_constructs
 from slackwater_lab.differential.expression_generator import (
     FromClause,
     Output,
@@ -36,9 +37,10 @@ _DEEPEST = 2
 
 
 def make_views(choices: Choices, tables: Sequence[DrawnTable]) -> tuple[View, ...]:
-    """One to three views; later ones may read earlier ones."""
+    """One to three views, of which later ones may read earlier ones, and perhaps one around a construct."""
     maker = _Maker(choices, tables)
-    return tuple(maker.view(f"view{n}") for n in range(1, choices.weighted([(1, 7), (2, 2), (3, 1)]) + 1))
+    views = [maker.view(f"view{n}") for n in range(1, choices.weighted([(1, 7), (2, 2), (3, 1)]) + 1)]
+    return (*views, *make_constructs(choices, tables))
 
 
 @dataclass(frozen=True, slots=True)
