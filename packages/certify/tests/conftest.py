@@ -79,3 +79,15 @@ def judged(
         return judge(specification, view, records, evaluated(log), mode=mode, database=database)
 
     return run
+
+
+@pytest.fixture
+def judged_by() -> Callable[[Specification, SourceLog, RightOutput], Certificate]:
+    """Judges an output of a source by another specification."""
+
+    def run(specification: Specification, log: SourceLog, output: RightOutput) -> Certificate:
+        view = load_view(specification)
+        with states_of(log.records, specification, view) as committed:
+            return judge(specification, view, OutputRecords(output.outputs, output.commits), committed)
+
+    return run

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_certify import Certificate, Mode, OutputRecords, Specification, report
+from slackwater_certify import Certificate, Mode, OutputRecords, Specification, load_specification, report
 from slackwater_certify.certifier import judge
+from slackwater_certify.errors import CertifyConfigError
 from slackwater_certify.output import OF_ANOTHER, OffsetRange, Output
 from slackwater_certify.view import View
-from slackwater_lab.fakes.certified import RightOutput, Row, SourceLog, line, order
+from slackwater_lab.fakes.certified import RightOutput, Row, SourceLog, line, order, write_specification
 
 Judge = Callable[..., Certificate]
+JudgeBy = Callable[[Specification, SourceLog, RightOutput], Certificate]
 
 FIRST, SECOND, THIRD, FOURTH = range(4)
 
@@ -400,3 +402,60 @@ def test_a_skip_that_no_commit_record_names_is_found(skipped: SourceLog, judged:
     assert counts(certificate) == {"lost": 1}
     (text,) = certificate.examples["lost"]
     assert "transaction 701 was skipped, but no cut does" in text
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Specification:
+    """A view that fails on an order whose total is negative, which the output withholds."""
+    file = write_specification(tmp_path_factory.mktemp("strict"))
+    view_file, text = file.parent / "view.sql", file.read_text(encoding="utf-8")
+    sql = view_file.read_text(encoding="utf-8")
+    assert "o.total" in sql
+    fails = "CASE WHEN o.total < 0 THEN CAST(error('negative') AS numeric(12,2)) ELSE o.total END AS total"
+    view_file.write_text(sql.replace("o.total", fails, 1), encoding="utf-8")
+    file.write_text(text.replace("[view]\n", "[view]\nquarantine = true\n"), encoding="utf-8")
+    return load_specification(file)
+
+
+@pytest.fixture
+def withholding() -> tuple[SourceLog, RightOutput]:
+    """The second order fails from the second commit on; its document is withdrawn."""
+    log = SourceLog()
+    log.snapshot([("orders", order(1, "1.50"))])
+    log.commit(("orders", 2, order(2, "3.00")))
+    log.commit(("orders", 2, order(2, "-1.00")))
+    log.commit(("orders", 1, order(1, "2.00")))
+    output = RightOutput.publish(log)
+    output.change(output.position(2, lsn(log, SECOND)), document=None)
+    return log, output
+
+
+def test_a_document_that_the_view_fails_on_is_to_be_withheld(
+    judged_by: JudgeBy, strict: Specification, withholding: tuple[SourceLog, RightOutput]
+) -> None:
+    certificate = judged_by(strict, *withholding)
+    assert (counts(certificate), certificate.withheld) == ({}, 1)
+    assert any("withheld" in each and "1 documents" in each for each in report(certificate).splitlines())
+
+
+def test_a_document_that_should_be_withheld_and_is_shown_is_torn(
+    judged_by: JudgeBy, strict: Specification, withholding: tuple[SourceLog, RightOutput]
+) -> None:
+    log, _ = withholding
+    assert counts(judged_by(strict, log, RightOutput.publish(log)))["torn"] == 1
+
+
+def test_a_document_that_is_withheld_although_the_view_does_not_fail_is_lost(
+    judged_by: JudgeBy, strict: Specification, withholding: tuple[SourceLog, RightOutput]
+) -> None:
+    log, output = withholding
+    output.change(output.position(1, lsn(log, THIRD)), document=None)
+    assert counts(judged_by(strict, log, output)) == {"torn": 1, "final_differences": 1}
+
+
+def test_without_quarantine_such_a_view_cannot_be_judged(
+    judged_by: JudgeBy, strict: Specification, withholding: tuple[SourceLog, RightOutput]
+) -> None:
+    stopping = replace(strict, view=replace(strict.view, quarantine=False))
+    with pytest.raises(CertifyConfigError, match="negative"):
+        judged_by(stopping, *withholding)

@@ -99,6 +99,8 @@ class Certificate:
     """Deletes among the outputs."""
     documents: int
     """Documents in the final state of the output."""
+    withheld: int = 0
+    """Documents that the view cannot be evaluated for in the final state, so that there must be none."""
     commits: int
     """Commit records."""
     snapshots: int
@@ -212,6 +214,8 @@ def _counts(certificate: Certificate) -> Iterator[tuple[str, str]]:
         yield "invariants", f"{certificate.invariant_violations:,} violations"
         if certificate.mode is Mode.INVARIANT:
             yield "largest error", f"{certificate.largest_error:,.10g}"
+    if certificate.withheld:
+        yield "withheld", f"{certificate.withheld:,} documents that the view fails on, and so does the judge"
     yield "final state", f"{certificate.final_differences:,} of {certificate.documents:,} documents differ"
     if certificate.history_differences:
         yield "topics", f"{certificate.history_differences:,} documents differ between topics and database"

@@ -20,7 +20,7 @@ from slackwater_certify.oracle import judge_by_states
 from slackwater_certify.output import Observations, OutputRecords
 from slackwater_certify.snapshots import read_lake_table, watch_table
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification, Specification
-from slackwater_certify.view import View, load_view
+from slackwater_certify.view import View, load_view, row_keys
 
 MAX_DISTANCES = 1_000_000
 """The most comparisons that are made to find the largest error."""
@@ -69,7 +69,7 @@ def certify(
         database = None
         if connections.dsn is not None:
             on_progress("reading the database")
-            database = read_database(view, connections.dsn)
+            database = read_database(view, connections.dsn, row_keys(specification, view))
         since_ms = records.timed_since_ms if delays_since_ms is None else delays_since_ms
         on_progress("judging the output")
         return judge(
@@ -242,6 +242,7 @@ def _certificate(
         clock=records.clock,
         outputs=observed.outputs,
         deletes=observed.deletes,
+        withheld=committed.withheld if committed else 0,
         documents=sum(value is not None for value in observed.shown.values()),
         commits=len(records.commits),
         snapshots=len(records.snapshots or ()),

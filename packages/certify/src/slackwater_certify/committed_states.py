@@ -27,10 +27,10 @@ from slackwater_certify.canonical import (
     shape_of,
 )
 from slackwater_certify.errors import CertifyConfigError, keyless_identity, unreadable, without_transactions
-from slackwater_certify.history import History, Replay, RowIntervals, Skip
+from slackwater_certify.history import NO_DOCUMENT, History, Replay, RowIntervals, Skip
 from slackwater_certify.kafka import check_beginnings, existing, place_of, read_topics
 from slackwater_certify.specification import Connections, Specification
-from slackwater_certify.view import Table, View, connect, quoted, row_keys
+from slackwater_certify.view import RowKey, Table, View, connect, quoted, row_keys
 
 REPORT_EVERY = 200_000
 
@@ -80,6 +80,8 @@ class CommittedStates:
     _replay: Replay
     _is_whole: bool
     by_key: dict[DocumentKey, DocumentVersions] = field(default_factory=dict)
+    withheld: int = 0
+    """The number of documents that the view cannot be evaluated for in the last state."""
     _tables: "VersionedTables" = field(init=False)
 
     def __post_init__(self) -> None:
@@ -141,6 +143,7 @@ class CommittedStates:
         self, version: int, found: dict[DocumentKey, bytes], ids: list[tuple[DocumentKey, int]]
     ) -> None:
         lsns, times, by_key = self._replay.lsns, self._replay.times, self.by_key
+        self.withheld += sum(len(lsns[number]) == version + 1 for number in self._tables.failing)
         for key, number in ids:
             by_key[key].add(lsns[number][version], times[number][version], found.pop(key, None))
         if found:
@@ -260,14 +263,21 @@ def _notes(history: History, short: int) -> Iterator[str]:
 
 
 class VersionedTables:
-    """Keeps the rows of all states in DuckDB, and evaluates the view one version at a time."""
+    """Keeps the rows of all states in DuckDB, and evaluates the view one version at a time.
+
+    Attributes:
+        failing: The documents that the view could not be evaluated for in the newest version, if they are
+            withheld; otherwise, such a document is an error.
+    """
 
     def __init__(self, view: View, rows: Mapping[str, RowIntervals]) -> None:
         self._view = view
+        self._end = 1 + max((max(each.documents, default=0) for each in rows.values()), default=0)
+        self.failing: set[int] = set()
         self._connection = connect(view.sql)
         self._query = f"SELECT CAST(to_json(d) AS VARCHAR) FROM ({_readable(view)}) d"  # noqa: S608 - quoted names, and the user's own SQL
         for name, table in view.tables.items():
-            _load(self._connection, table, rows[name])
+            _load(self._connection, table, rows[name], view.withholds)
 
     def close(self) -> None:
         """Frees the database."""
@@ -290,16 +300,30 @@ class VersionedTables:
         if version & (version - 1) == 0:
             self._drop_before(version)
         self._connection.execute(f"SET VARIABLE version = {version}")
-        try:
-            found = self._connection.execute(self._query).fetchall()
-        except duckdb.Error as error:
-            raise CertifyConfigError(f"the view: DuckDB cannot evaluate it: {error}") from error
+        self.failing = set()
+        found = self._found(NO_DOCUMENT, self._end)
         decode, read = msgspec.json.Decoder(float_hook=str).decode, self._view.reader.document
         try:
             for (text,) in found:
                 yield read(decode(text))
         except (msgspec.MsgspecError, UnreadableValueError) as error:
             raise CertifyConfigError(f"the view: a document cannot be read: {error}") from error
+
+    def _found(self, first: int, end: int) -> list[tuple[str]]:
+        """Returns the documents of a range of numbers, without those that fail by themselves."""
+        if self._view.withholds:
+            self._connection.execute(f"SET VARIABLE first = {first}; SET VARIABLE past = {end}")
+        try:
+            return self._connection.execute(self._query).fetchall()
+        except duckdb.Error as error:
+            is_of_value = isinstance(error, (duckdb.DataError, duckdb.InvalidInputException))
+            if not self._view.withholds or not is_of_value:
+                raise CertifyConfigError(f"the view: DuckDB cannot evaluate it: {error}") from error
+        if end - first == 1:
+            self.failing.add(first)
+            return []
+        middle = (first + end) // 2
+        return self._found(first, middle) + self._found(middle, end)
 
     def _drop_before(self, version: int) -> None:
         """Removes rows that no later version contains, because they would slow down all later versions."""
@@ -308,10 +332,10 @@ class VersionedTables:
             self._connection.execute(f"DELETE FROM {live} WHERE version_end <= {version}")  # noqa: S608 - quoted names, and the user's own SQL
 
 
-def read_database(view: View, dsn: str) -> dict[DocumentKey, bytes]:
+def read_database(view: View, dsn: str, keys: Mapping[str, RowKey]) -> dict[DocumentKey, bytes]:
     """Evaluates the view on the present state of the database; returns digests of its documents by key.
 
-    All tables are read in one transaction.
+    All tables are read in one transaction. The keys are those of the documents that rows belong to.
 
     Raises:
         CertifyError: it cannot be read.
@@ -326,7 +350,10 @@ def read_database(view: View, dsn: str) -> dict[DocumentKey, bytes]:
                 connection.adapters.register_loader(kind, TextLoader)
             for table in view.tables.values():
                 _check_identity(connection, table)
-            rows = {name: _read_rows(connection, table) for name, table in view.tables.items()}
+            ids: dict[DocumentKey | None, int] = {None: NO_DOCUMENT}
+            rows = {
+                name: _read_rows(connection, table, keys[name], ids) for name, table in view.tables.items()
+            }
     except psycopg.Error as error:
         raise unreadable("the source database", str(error).strip()) from error
     with closing(VersionedTables(view, rows)) as tables:
@@ -340,12 +367,17 @@ def _check_identity(connection: "psycopg.Connection[tuple[Any, ...]]", table: Ta
         raise keyless_identity(f"{found} in the database")
 
 
-def _read_rows(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> RowIntervals:
+def _read_rows(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    table: Table,
+    row_key: RowKey,
+    ids: dict[DocumentKey | None, int],
+) -> RowIntervals:
     rows = RowIntervals([[] for _ in table.columns])
     columns = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
     query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(*table.parts))
     for values in connection.execute(query):
-        rows.ends[rows.add(0, 0, values)] = 1
+        rows.ends[rows.add(ids.setdefault(row_key(values), len(ids)), 0, values)] = 1
     return rows
 
 
@@ -358,7 +390,7 @@ def _readable(view: View) -> str:
     return f"SELECT * REPLACE ({replaced}) FROM ({view.sql})"  # noqa: S608 - quoted names, and the user's own SQL
 
 
-def _load(connection: duckdb.DuckDBPyConnection, table: Table, rows: RowIntervals) -> None:
+def _load(connection: duckdb.DuckDBPyConnection, table: Table, rows: RowIntervals, in_ranges: bool) -> None:
     arrays = {
         "document": pa.array(rows.documents, pa.int64()),
         "version_start": pa.array(rows.starts, pa.int64()),
@@ -381,9 +413,11 @@ def _load(connection: duckdb.DuckDBPyConnection, table: Table, rows: RowInterval
         f"CREATE TABLE {quoted('live', table.name)} AS FROM {quoted('rows', table.name)} LIMIT 0"
     )
     names = ", ".join(quoted(column) for column, _ in table.columns)
+    in_range = "document >= getvariable('first') AND document < getvariable('past')"
     connection.execute(
         f"CREATE VIEW {quoted(*table.parts)} AS SELECT {names} FROM {quoted('live', table.name)} "  # noqa: S608 - quoted names, and the user's own SQL
-        "WHERE version_start <= getvariable('version') AND getvariable('version') < version_end"
+        "WHERE version_start <= getvariable('version') AND getvariable('version') < version_end "
+        f"AND {in_range if in_ranges else 'true'}"
     )
 
 

@@ -122,6 +122,8 @@ class ViewSpecification:
     """The list columns whose order is ignored."""
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By table: the columns that identify the document of a row. Empty: the view is evaluated as a whole."""
+    quarantine: bool = False
+    """Whether there must be no document whose rows the view fails on; else the judge fails, too."""
 
     def __post_init__(self) -> None:
         """Removes the quotes from names."""
@@ -222,6 +224,8 @@ def _specification(file: Path, content: dict[str, Any]) -> Specification:
     view = _read(ViewSpecification, file, "view", content.get("view"))
     if not view.key:
         raise wrong_key(str(file), "view.key", "expected at least one column")
+    if view.quarantine and not view.rows:
+        raise wrong_key(str(file), "view.quarantine", "needs [view.rows], by which documents fail one by one")
     for table, names in view.rows.items():
         if len(names) != len(view.key):
             problem = f"expected as many columns as the view's key has, {len(view.key)}, got {len(names)}"

@@ -184,6 +184,8 @@ class View:
     """The declared tables that it reads."""
     reader: DocumentReader
     """The reader of its documents."""
+    withholds: bool = False
+    """Whether a document that it cannot be evaluated for is withheld."""
 
 
 def load_view(specification: Specification) -> View:
@@ -214,7 +216,7 @@ def load_view(specification: Specification) -> View:
         specification, [Column(n, t, shape_of(t, is_unordered=n in unordered)) for n, t in columns]
     )
     _check_keys(tables, str(schema))
-    return View(sql, tables, reader)
+    return View(sql, tables, reader, specification.view.quarantine)
 
 
 def _create_empty(connection: duckdb.DuckDBPyConnection, table: Table) -> None:

@@ -145,6 +145,7 @@ def tell_batch(batch: BatchProgress) -> None:
         was_covered=batch.was_covered,
         lag_seconds=batch.delay.total_seconds(),
         seconds=dict(batch.seconds),
+        withheld=dict(batch.withheld),
     )
 
 

@@ -20,6 +20,7 @@ from slackwater.pipeline.runner import BatchLoop
 from slackwater.pipeline.source.planner import PlannedCut
 from slackwater.protocol import BatchHeader, OvertakenError, SystemClock, UnavailableError
 from slackwater.protocol.errors import run_overtaken
+from slackwater.sql.plan import EnginePlan
 
 Hook = Callable[[], object]
 STAGES = "stages"
@@ -173,6 +174,7 @@ class World:
             on_computed=lambda _: None,
             pipeline="orders",
             query_id="q",
+            plan=EnginePlan((), ()),
             planner=parts,
             jobs=parts,
             keeper=self.keeper,

@@ -10,9 +10,10 @@ import pytest
 from slackwater.engine.settings import Scope
 from slackwater.outputs.contract import Emit, Format, KeyFormat, SinkKind
 from slackwater.outputs.search.ledger import index_of
-from slackwater.pipeline import ViewOutput, load_pipeline, pipeline_definition
-from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.definition import pipeline_fingerprint, rights_of
+from slackwater.pipeline import PipelineDefinition, ViewOutput, load_pipeline, pipeline_definition
+from slackwater.pipeline.checkpoint import Checkpoint, fingerprint_changes
+from slackwater.pipeline.definition import keys_move, pipeline_fingerprint, rights_of
+from slackwater.pipeline.explain import explain, explanation_lines
 from slackwater.pipeline.settings import revision_checkpoint
 from slackwater.pipeline.toml_table import MAX_FILE_BYTES
 from slackwater.protocol import ConfigError
@@ -473,3 +474,67 @@ def test_a_link_within_the_folder_is_read(folder: Path) -> None:
         view.symlink_to(Path("..data", view.name))
 
     assert load_pipeline(folder).outputs
+
+
+QUARANTINE = 'name = "o"\nsource = "inv"\n[output]\non_error = "quarantine"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "kind"),
+    [
+        ("", "orders_with_lines.quarantine", SinkKind.KAFKA),
+        ('format = "debezium"\ntopic = "a.b.t"\n', "a.b.t.quarantine", SinkKind.KAFKA),
+        ('kind = "postgres"\ntable = "w.t"\n', "w.t_quarantine", SinkKind.POSTGRES),
+        ('kind = "delta"\n', "views.orders_with_lines_quarantine", SinkKind.DELTA),
+        ('kind = "opensearch"\nindex = "i"\n', "i.quarantine", SinkKind.OPENSEARCH),
+    ],
+)
+def test_the_withheld_keys_of_a_view_are_a_view_beside_it(
+    folder: Path, more: str, name: str, kind: SinkKind
+) -> None:
+    emit = 'emit = "transactions"\n' if "debezium" in more else ""
+    write(folder, emit + QUARANTINE + more)
+    definition = load_pipeline(folder)
+    view, withheld = definition.outputs
+    assert (withheld.view, withheld.name, withheld.kind) == ("orders_with_lines.quarantine", name, kind)
+    assert (withheld.withheld_of, definition.published) == (view.view, (view.view,))
+    assert [each.name for each in definition.plan.views] == [view.view, withheld.view]
+    assert sink_outputs(definition) == 2
+
+
+def sink_outputs(definition: PipelineDefinition) -> int:
+    """The number of views whose documents a sink may receive."""
+    return len([keys_move(definition.plan, number) for number in range(len(definition.plan.views))])
+
+
+def test_withholding_keys_needs_another_revision_and_leaves_the_state_as_it_is(folder: Path) -> None:
+    write(folder, QUARANTINE.partition("[output]")[0])
+    stopping = replace(load_pipeline(folder), buckets=8)
+    write(folder, QUARANTINE)
+    withholding = replace(load_pipeline(folder), buckets=8)
+    before, after = (pipeline_fingerprint(each, 1) for each in (stopping, withholding))
+    assert before["stages"] == after["stages"]
+    assert [name for name, _, _ in fingerprint_changes(before, after)] == [
+        "view orders_with_lines.quarantine"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (QUARANTINE.replace('"quarantine"', '"ignore"'), r"on_error.*ignore"),
+        ('scope = "aggregate"\n' + QUARANTINE, r"on_error needs commits of all tables"),
+        (QUARANTINE + f'kind = "postgres"\ntable = "w.{"t" * 60}"\n', r"has more than 63 characters"),
+    ],
+)
+def test_what_cannot_be_withheld_is_refused(folder: Path, text: str, says: str) -> None:
+    write(folder, text)
+    with pytest.raises(ConfigError, match=says):
+        load_pipeline(folder)
+
+
+def test_explain_says_which_stage_withholds_keys(folder: Path) -> None:
+    write(folder, QUARANTINE)
+    definition = load_pipeline(folder)
+    text = " ".join("\n".join(explanation_lines(explain(definition, with_sql=False))).split())
+    assert "keys that cannot be evaluated are withheld, and named in orders_with_lines.quarantine" in text

@@ -37,6 +37,7 @@ BATCH = BatchProgress(
     seconds={"plan": 0.25, "commit": 0.5},
     stage_work=(StageWork(stage=1, total_us=1_500_000, tasks=2, slowest_us=1, slowest_task=0),),
     state_bytes={1: 2_000},
+    withheld={"codes": 3},
     commits=((9, 70, 900), (10, 77, 1_000)),
     cuts=(PlannedCut(70, 950, 960), PlannedCut(77, 1_200, 1_500)),
 )

@@ -83,6 +83,53 @@ def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
         assert output.final_state(f"out-{inventory.source}") == {1: {"id": 1, "code": code}}
 
 
+def test_a_bad_value_is_withheld_in_one_view_and_named_until_the_row_is_corrected(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    """The other view, and the other keys, continue, over restarts, with the same commits."""
+    folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "codes", ignore=shutil.ignore_patterns("tests"))
+    view = "SELECT TRANSACTIONALLY o.id, o.status::INTEGER AS code FROM inventory.orders o"
+    (folder / "views" / "codes.sql").write_text(view)
+    definition = 'name = "both"\nsource = "inv"\n[outputs.codes]\non_error = "quarantine"\n'
+    (folder / "pipeline.toml").write_text(definition)
+    topic = f"out-{inventory.source}"
+
+    def shown_after(emit: str, *statuses: str) -> tuple[dict[int, Any], Any]:
+        for number, status in enumerate(statuses, 1):
+            numbers = {"line_count": 0, "total": "0.00", "created_at": "2026-11-20T10:00:00.000000Z"}
+            row = {"id": number, "customer": "c", "status": status, **numbers}
+            inventory.put("inventory.orders", row, inventory.orders.get(number))
+        inventory.commit()
+        inventory.cut()
+        run = start_pipeline(folder=str(folder), emit=emit)
+        assert run.await_end() == 0, run.last
+        orders = output.final_state(f"{topic}-orders_with_lines")
+        assert {key: order["status"] for key, order in orders.items()} == dict(enumerate(statuses, 1))
+        return output.final_state(topic), run.batches[-1]["withheld"]
+
+    assert shown_after("transactions", "10", "20") == (
+        {1: {"id": 1, "code": 10}, 2: {"id": 2, "code": 20}},
+        {"codes": 0},
+    )
+    assert shown_after("transactions", "bad", "21") == ({2: {"id": 2, "code": 21}}, {"codes": 1})
+    first = inventory.lsn
+    assert shown_after("transactions", "bad", "22") == ({2: {"id": 2, "code": 22}}, {"codes": 1})
+    assert shown_after("transactions", "11", "22") == (
+        {1: {"id": 1, "code": 11}, 2: {"id": 2, "code": 22}},
+        {"codes": 0},
+    )
+
+    bad, mended = output.records(f"{topic}-codes.quarantine")
+    assert (bad[0], mended[0], mended[3]) == (first, inventory.lsn, None)
+    named = json.loads(bad[3])
+    assert (named["key"], named["view"], named["commit_lsn"]) == ('{"id":1}', "codes", first)
+    assert "bad" in named["reason"]
+    commits = [json.loads(each[3]) for each in output.records(f"{topic}-codes.quarantine.commits")]
+    assert [each["commit_lsn"] for each in commits] == [
+        json.loads(each[3])["commit_lsn"] for each in output.records(f"{topic}.commits")
+    ]
+
+
 @pytest.mark.parametrize(
     ("step", "following"),
     [

@@ -20,6 +20,7 @@ COUNTED = (
     "leases",
     "transactions",
     "obstacles",
+    "keys",
     "ends",
     "trouble",
     "read",

@@ -57,7 +57,14 @@ from slackwater.sql.catalog import Column, ColumnType, TypeKind
 from slackwater.sql.limits import StatementLimits
 from slackwater.sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
 from slackwater.sql.row_codec import time_text, wire_text
-from slackwater.sql.stage_evaluation import OPEN_LSN, ResultPoints, ResultRows, RowVersions, key_text
+from slackwater.sql.stage_evaluation import (
+    OPEN_LSN,
+    Failures,
+    ResultPoints,
+    ResultRows,
+    RowVersions,
+    key_text,
+)
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
@@ -146,7 +153,11 @@ class _PythonEvaluator:
         return self._results(cases, keys)
 
     def latest(
-        self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsn_of: Callable[[int], int]
+        self,
+        rows: Sequence[RowVersions],
+        keys: Sequence[bytes],
+        lsn_of: Callable[[int], int],
+        failures: Failures | None = None,
     ) -> ResultRows:
         """Returns ``(number of the key, key as JSON, document)`` for each key with a document of these rows.
 

@@ -48,6 +48,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
+from slackwater.protocol.keys import quarantine_of
 from slackwater.settings.errors import CommandConfigError, unknown
 from slackwater.settings.model import Settings
 
@@ -363,6 +364,10 @@ def remarks_on(pipeline: PipelineNode) -> Iterator[str]:
             yield f"timeline {pipeline.timeline} has ended: start over on the newest one"
         case Progress.UNKNOWN:
             pass
+    for view, count in pipeline.withheld.items():
+        if count:
+            read = f"slackwater read --pipeline {pipeline.name} --views {quarantine_of(view)}"
+            yield f"{count:,} keys of view {view} are withheld: {read}"
     if pipeline.state is PipelineState.FAILED:
         first, *_ = pipeline.failure.splitlines() or [""]
         yield first

@@ -271,6 +271,8 @@ class PipelineNode:
     """None: nothing is visible, as far as is known."""
     state_bytes: Mapping[str, int]
     """Bytes that each stage keeps, by its number; empty: not known."""
+    withheld: Mapping[str, int]
+    """By view, the number of keys that are withheld because they cannot be evaluated; empty: none ever is."""
     processed_lsn: str | None
     """The commit up to which the newest run has computed its views, visible or not; None: not known."""
     run_events: int

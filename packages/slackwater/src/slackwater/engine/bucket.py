@@ -3,18 +3,20 @@
 Each batch reads and changes the state once, and may be repeated at any point.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from slackwater.engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
 from slackwater.engine.evaluate.groups import AccumulateEvaluation
 from slackwater.engine.evaluate.latest import LatestEvaluation
 from slackwater.engine.evaluate.points import route_of
 from slackwater.engine.evaluate.touched_keys import OWN_LSN
+from slackwater.engine.evaluate.withheld import WithheldKeys
 from slackwater.engine.index import (
     BucketIndex,
     BucketRoute,
@@ -27,10 +29,20 @@ from slackwater.engine.owners import KeyOwners, Owners
 from slackwater.engine.packer import packing_spec
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, Outcome, PackedPayload, decode_events
 from slackwater.engine.settings import Evaluators, PartEvaluator, Scope, StageSettings, stage_name
-from slackwater.engine.state.entry import Change
+from slackwater.engine.state.entry import Change, sharer_part
 from slackwater.engine.state.log import BucketLog, LogWrite, log_write
 from slackwater.protocol import UnavailableError
-from slackwater.sql.plan import EnginePlan, Reads, RowsPart, StagePlan, fingerprint
+from slackwater.sql.errors import EvaluationError
+from slackwater.sql.plan import (
+    AccumulatePart,
+    EnginePlan,
+    Reads,
+    RowsPart,
+    StagePlan,
+    fingerprint,
+    withholding_view,
+    withholds,
+)
 
 MAX_REPLAYED_BLOBS: Final = 256
 """The maximum number of blobs that are added to an outdated index; if more are missing, rebuilding it is
@@ -43,6 +55,17 @@ statement is small compared with the cost of its rows."""
 T = TypeVar("T")
 _stage_key = itemgetter(2)
 """The stage key of an event; empty for a TRUNCATE."""
+
+
+class Processed(NamedTuple):
+    """The results of buckets of a stage."""
+
+    rows: list[PackedPayload]
+    """What they send."""
+    writes: list[LogWrite]
+    """The changes of their logs."""
+    withheld: Counter[int]
+    """How many more keys are withheld, by the number of the view that shows them."""
 
 
 class BucketProcessor:
@@ -87,10 +110,10 @@ class BucketProcessor:
         find_index: Callable[[int], BucketIndex],
         *,
         has_moves: bool = False,
-    ) -> tuple[list[PackedPayload], list[LogWrite]]:
+    ) -> "Processed":
         """Processes the payloads ``(sequence, payload)`` of buckets, several small ones together.
 
-        Returns what the buckets send, and the changes of their logs. With `has_moves`, rows may lack values
+        With `has_moves`, rows may lack values
         that they had under other primary keys; all buckets of the batch must then be here. Raises the same
         errors as :meth:`PipelineTask.process`.
         """
@@ -101,18 +124,18 @@ class BucketProcessor:
         size = sum(len(payload) for packed in payloads.values() for _, payload in packed)
         if len(payloads) > 1 and size <= MAX_TOGETHER_BYTES and self._may_be_together:
             decoded = moved or {bucket: _decoded(bucket, packed) for bucket, packed in payloads.items()}
-            done = self._process_together(decoded, find_log, find_index)
-            if done is not None:
-                return done
-        rows: list[PackedPayload] = []
-        writes = []
+            together = self._process_together(decoded, find_log, find_index)
+            if together is not None:
+                return together
+        done = Processed([], [], Counter())
         for bucket in sorted(payloads):
             decoded_bucket = moved.get(bucket) or _decoded(bucket, payloads[bucket])
             outcome, write = self._process(decoded_bucket, find_log(bucket), find_index(bucket))
-            rows += outcome.payloads(self._stage, bucket)
+            done.rows.extend(outcome.payloads(self._stage, bucket))
+            done.withheld.update(outcome.withheld)
             if write is not None:
-                writes.append(write)
-        return rows, writes
+                done.writes.append(write)
+        return done
 
     @property
     def _may_be_together(self) -> bool:
@@ -124,7 +147,7 @@ class BucketProcessor:
         decoded: Mapping[int, list[tuple[int, list[Event]]]],
         find_log: Callable[[int], BucketLog],
         find_index: Callable[[int], BucketIndex],
-    ) -> tuple[list[PackedPayload], list[LogWrite]] | None:
+    ) -> "Processed | None":
         """Evaluates the events of several buckets as if they were one bucket; None if that is not possible.
 
         The evaluation reads snapshots whose contents match the logs. Its results are therefore correct,
@@ -158,7 +181,7 @@ class BucketProcessor:
             write = update_current(log, find_index(bucket), partial(_keep, log, changes, growths))
             if write is not None:
                 writes.append(write)
-        return list(outcome.payloads(self._stage, min(logs))), writes
+        return Processed(list(outcome.payloads(self._stage, min(logs))), writes, outcome.withheld)
 
     def _outcome(self, events: Sequence[Event], owners: Owners | None, contents: Contents) -> Outcome:
         if self._owners is None or owners is None:
@@ -319,14 +342,19 @@ class _StageEvaluation:
         self, plan: EnginePlan, stage: StagePlan, settings: StageSettings, evaluators: Evaluators, sharer: int
     ) -> None:
         self._settings = settings
+        self._number = stage.number
+        withholding = {view.withheld_of for view in plan.views}
+        of_views = {view.name for view in plan.views if stage.number in view.stages}
+        self._feeds_withholding = bool(withholding & of_views) and not withholds(plan, stage)
         self.may_be_together = (
             stage.rows is None or stage.accumulate is None or stage.accumulate.has_stage_key
         )
         self._rows: CommitEvaluation | LatestEvaluation | LoneRowEvaluation | None = None
         if stage.rows is not None:
             evaluator = evaluators.rows(plan, stage, settings.limits)
+            withheld = _withheld_keys(plan, stage, stage.rows, sharer)
             self._rows = _rows_evaluation(
-                stage, stage.rows, evaluator, sharer, every_commit=settings.every_commit
+                stage, stage.rows, evaluator, sharer, withheld, every_commit=settings.every_commit
             )
         self._accumulators: AccumulateEvaluation | None = None
         if stage.accumulate is not None:
@@ -337,9 +365,20 @@ class _StageEvaluation:
                 every_commit=settings.every_commit,
                 limits=settings.limits,
                 sharer=sharer,
+                withheld=_withheld_keys(plan, stage, stage.accumulate, sharer),
             )
 
     def __call__(
+        self, events: Sequence[Event], contents: Contents, outcome: Outcome, keys: Collection[bytes] | None
+    ) -> None:
+        try:
+            self._evaluate(events, contents, outcome, keys)
+        except EvaluationError as error:
+            if self._feeds_withholding and not error.is_limit:
+                raise error.not_withheld(f"others depend on the rows of stage {self._number}") from error
+            raise
+
+    def _evaluate(
         self, events: Sequence[Event], contents: Contents, outcome: Outcome, keys: Collection[bytes] | None
     ) -> None:
         if events:
@@ -371,13 +410,27 @@ class _StageEvaluation:
             self._route(points, rows, outcome)
 
 
+def _withheld_keys(
+    plan: EnginePlan, stage: StagePlan, part: RowsPart | AccumulatePart, sharer: int
+) -> WithheldKeys | None:
+    """Returns the withheld keys of a part of a stage; None if it withholds none."""
+    view = withholding_view(plan, stage, part.output)
+    return None if view < 0 else WithheldKeys(plan, stage, part, view, sharer_part(sharer))
+
+
 def _rows_evaluation(
-    stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, sharer: int, *, every_commit: bool
+    stage: StagePlan,
+    rows: RowsPart,
+    evaluator: PartEvaluator,
+    sharer: int,
+    withheld: WithheldKeys | None,
+    *,
+    every_commit: bool,
 ) -> CommitEvaluation | LatestEvaluation | LoneRowEvaluation:
     """Chooses how a rows part is evaluated."""
     if not every_commit and _is_read_whole(rows):
-        return LatestEvaluation(stage, rows, evaluator, sharer)
-    return (LoneRowEvaluation if has_lone_rows(rows) else CommitEvaluation)(stage, rows, evaluator)
+        return LatestEvaluation(stage, rows, evaluator, sharer, withheld)
+    return (LoneRowEvaluation if has_lone_rows(rows) else CommitEvaluation)(stage, rows, evaluator, withheld)
 
 
 def _is_read_whole(rows: RowsPart) -> bool:

@@ -207,7 +207,7 @@ class LocalEngine:
             (*name, sequence, payload) for name, packed in payloads.items() for sequence, payload in packed
         ]
         result = self.process_stages(rows)
-        self._keeper.adopt(self._keeper.prepare({}, result.writes))
+        self._keeper.adopt(self._keeper.prepare({}, result.writes, (), result.withheld))
         every_commit = self._settings.every_commit
         documents = documents_by_view(self.state.batch_id, result.rows)
         return {

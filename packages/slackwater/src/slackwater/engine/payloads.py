@@ -7,6 +7,7 @@ document or nil), ...]))``. What reads payloads raises StateError if one is not 
 
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,6 +161,7 @@ class Outcome:
         growths: By how many bytes each change increases the size of the live entries.
         documents: The documents by view, in the order in which they were added.
         partials: The partials for the accumulate part of the same bucket.
+        withheld: How many more keys are withheld, by the number of the view that shows them.
     """
 
     def __init__(self, buckets: int) -> None:
@@ -167,6 +169,7 @@ class Outcome:
         self.growths: list[int] = []
         self.documents: dict[int, list[Document]] = {}
         self.partials: list[Partial] = []
+        self.withheld: Counter[int] = Counter()
         self._buckets = buckets
         self._events: dict[tuple[int, int], list[Event]] = {}
 
@@ -202,6 +205,20 @@ class Outcome:
             self._events[stage, bucket] = [event]
         else:
             of_bucket.append(event)
+
+    def attempt(self) -> "Outcome":
+        """Returns an outcome for what may have to be computed in another way."""
+        return Outcome(self._buckets)
+
+    def add(self, attempt: "Outcome") -> None:
+        """Adds what is in an attempt that has succeeded."""
+        self.changes += attempt.changes
+        self.growths += attempt.growths
+        self.partials += attempt.partials
+        for target, events in attempt._events.items():  # noqa: SLF001 - of the same class
+            self._events.setdefault(target, []).extend(events)
+        for number, documents in attempt.documents.items():
+            self.view(number).extend(documents)
 
     def view(self, number: int) -> list[Document]:
         """Returns the list to which the documents of a view are added."""

@@ -60,14 +60,15 @@ def default_buckets(cores: int) -> int:
 
 if TYPE_CHECKING:
     from slackwater.sql.plan import EnginePlan, StagePlan
-    from slackwater.sql.stage_evaluation import ResultPoints, ResultRows, RowVersions
+    from slackwater.sql.stage_evaluation import Failures, ResultPoints, ResultRows, RowVersions
 
 
 class PartEvaluator(Protocol):
     """Runs the statements of one rows part. Use it from one thread.
 
     :class:`slackwater.sql.stage_evaluation.RowsEvaluator` is the implementation for SQL. Methods raise
-    EvaluationError if the statement fails on the rows of a key; the error names it.
+    EvaluationError if the statement fails on the rows of a key; the error names it. If they are given
+    `failures`, they may leave out the points or keys that fail, and add them to it instead.
     """
 
     def at_points(
@@ -76,7 +77,11 @@ class PartEvaluator(Protocol):
         """Returns the result of the part's statement at each of the points."""
 
     def latest(
-        self, rows: "Sequence[RowVersions]", keys: Sequence[bytes], lsn_of: Callable[[int], int]
+        self,
+        rows: "Sequence[RowVersions]",
+        keys: Sequence[bytes],
+        lsn_of: Callable[[int], int],
+        failures: "Failures | None" = None,
     ) -> "ResultRows":
         """Returns the result over rows that are all live; `lsn_of` gives the LSN of a key's newest change."""
 

@@ -5,6 +5,7 @@ level.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -30,6 +31,8 @@ class TaskResult:
     """Documents, and payloads for stages that the task does not run."""
     writes: list[LogWrite] = field(default_factory=list)
     """The changes of logs, by stage and bucket; their blobs are not in a segment yet."""
+    withheld: Counter[int] = field(default_factory=Counter)
+    """How many more keys are withheld, by the number of the view that shows them."""
     seconds: dict[int, float] = field(default_factory=dict, compare=False)
     """The time that each stage took, by its number."""
 
@@ -86,15 +89,16 @@ class PipelineTask:
         while waiting:
             stage = min(waiting)  # whatever sends to a stage has a lower number
             started = time.monotonic()
-            rows, writes = self._processor(stage).process_all(
+            done = self._processor(stage).process_all(
                 waiting.pop(stage),
                 partial(_find_log, state, blobs, stage),
                 partial(find_index, stage),
                 has_moves=has_moves,
             )
-            result.writes += writes
+            result.writes += done.writes
+            result.withheld.update(done.withheld)
             result.seconds[stage] = time.monotonic() - started
-            for row in rows:
+            for row in done.rows:
                 take(row)
         return result
 

@@ -89,6 +89,15 @@ class Emit(StrEnum):
     """The state after each source transaction that changes it."""
 
 
+class ErrorPolicy(StrEnum):
+    """What happens if a view cannot be evaluated for a key, because a value does not fit."""
+
+    STOP = "stop"
+    """The pipeline stops."""
+    QUARANTINE = "quarantine"
+    """The key is withheld until its rows are mended, and everything else continues."""
+
+
 class KeyFormat(StrEnum):
     """The form of keys in Kafka."""
 

@@ -11,6 +11,7 @@ import pickle
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -95,7 +96,7 @@ class KnownState:
 
 @dataclass(frozen=True, slots=True)
 class TaskSeconds:
-    """How long a task took."""
+    """How long a task took, and how many keys it withholds."""
 
     read: float
     evaluate: float
@@ -103,6 +104,8 @@ class TaskSeconds:
     """The part of these seconds for each stage, by its number."""
     task: int = 0
     """The number of the task in its level, from 0."""
+    withheld: Mapping[int, int] = field(default_factory=dict)
+    """How many more keys, by the number of the view that shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,8 @@ class BatchResult:
     """The longest time that a task has evaluated, summed over the levels."""
     stage_seconds: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
     """For each stage, the seconds and the number of each task that worked for it."""
+    withheld: Counter[int] = field(default_factory=Counter)
+    """How many more keys are withheld, by the number of the view that shows them."""
     needs_whole: bool = False
     """Whether one task has to process the batch, and the rest of the result is void."""
 
@@ -216,6 +221,7 @@ def _sorted_out(rows: Iterable[TaskRow]) -> BatchResult:
             case LogUpdate():
                 result.updates.append(row)
             case TaskSeconds():
+                result.withheld.update(row.withheld)
                 result.read_seconds = max(result.read_seconds, row.read)
                 result.evaluate_seconds = max(result.evaluate_seconds, row.evaluate)
                 for stage, seconds in row.stages.items():
@@ -342,7 +348,7 @@ def run_level(
             yield from result.writes
         else:
             yield from worker.write_segment(batch_id, result.writes)
-        yield TaskSeconds(0.0, time.monotonic() - started, result.seconds, number)
+        yield TaskSeconds(0.0, time.monotonic() - started, result.seconds, number, result.withheld)
 
 
 class _Worker:
@@ -372,7 +378,8 @@ class _Worker:
         payloads, has_moves = self.read(task, keeps_old=keeps_old)
         read = time.monotonic()
         result = self.process(payloads, known, has_moves=has_moves)
-        seconds = TaskSeconds(read - started, time.monotonic() - read, result.seconds)
+        took = time.monotonic() - read
+        seconds = TaskSeconds(read - started, took, result.seconds, withheld=result.withheld)
         return [*result.rows, *result.writes, seconds]
 
     def read(self, task: SourceTask, *, keeps_old: bool = False) -> tuple[list[PackedPayload], bool]:

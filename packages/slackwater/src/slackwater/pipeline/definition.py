@@ -10,12 +10,20 @@ from slackwater.cdc.captured import shared_topics
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Evaluators, Scope, StageSettings
 from slackwater.kafka.registry import SubjectStrategy
-from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind, is_nested
+from slackwater.outputs.contract import (
+    HISTORY_SUFFIX,
+    Emit,
+    ErrorPolicy,
+    Format,
+    KeyFormat,
+    SinkKind,
+    is_nested,
+)
 from slackwater.outputs.search.ledger import index_of
 from slackwater.pipeline.checkpoint import STATE_VERSION, Fingerprint
 from slackwater.pipeline.settings import revision_name
 from slackwater.protocol import CommitFormat, ConfigError, SourceTopics
-from slackwater.protocol.keys import avro_commit_topic, commit_topic, is_reserved_topic
+from slackwater.protocol.keys import avro_commit_topic, commit_topic, is_reserved_topic, quarantine_of
 from slackwater.protocol.rights import Right, pipeline_rights
 from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
@@ -26,10 +34,12 @@ from slackwater.sql.plan import (
     PublishedView,
     fingerprint,
     with_documents_before,
+    with_withheld_keys,
 )
 from slackwater.sql.planner.cutting import compile_pipeline, compile_separately
 from slackwater.sql.planner.sharing import stage_uses
 
+_LONGEST_NAME = 63
 _SHARING = "; views that are partitioned by a column (partition_by) may share one"
 _SEVERAL_TEXTS = frozenset(("FLOAT", "DOUBLE", "JSON", "INTERVAL", "TIME WITH TIME ZONE"))
 _INDEX_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,149}")
@@ -62,6 +72,10 @@ class ViewOutput:
     """Whether records in Kafka have the attributes of CloudEvents in their headers."""
     subject_strategy: SubjectStrategy = SubjectStrategy.TOPIC
     """How the subjects of schemas are named."""
+    on_error: ErrorPolicy = ErrorPolicy.STOP
+    """What happens to keys that cannot be evaluated."""
+    withheld_of: str = ""
+    """The view whose withheld keys are published here; empty for a view that a user wrote."""
     partition_by: str = ""
     """The column of the key whose value determines the partition in Kafka; empty for the whole key."""
     place: int = field(default=0, compare=False)
@@ -165,6 +179,11 @@ class PipelineDefinition:
         return self.name.removesuffix(revision_name("", self.revision))
 
     @property
+    def published(self) -> tuple[str, ...]:
+        """The names of the published views that a user wrote, in the order of the plan's views."""
+        return tuple(output.view for output in self.outputs if not output.withheld_of)
+
+    @property
     def tables(self) -> tuple[str, ...]:
         """The full names of the tables that the views read, each once."""
         return table_names(self.plan)
@@ -198,8 +217,9 @@ MakeError = Callable[[str, str, str], ConfigError]
 def checked(definition: PipelineDefinition, error: MakeError) -> PipelineDefinition:
     """Returns a definition that a run may use, given one whose documents are whole rows.
 
-    Documents for tables of a source are changes in its plan.
+    Documents for tables of a source are changes in its plan, and the withheld keys of views are views.
     """
+    definition = _with_withheld_keys(definition, error)
     _check_indexes(definition, error)
     check_places(definition.outputs, error)
     for output in definition.outputs:
@@ -224,6 +244,33 @@ def checked(definition: PipelineDefinition, error: MakeError) -> PipelineDefinit
         _check_tables(definition, tables, error)
     _check_topics(definition, error)
     return replace(definition, plan=with_documents_before(definition.plan, tables)) if tables else definition
+
+
+def _with_withheld_keys(definition: PipelineDefinition, error: MakeError) -> PipelineDefinition:
+    """Adds the outputs of the withheld keys of all views that continue without them."""
+    withholding = [output for output in definition.outputs if output.on_error is ErrorPolicy.QUARANTINE]
+    if not withholding:
+        return definition
+    if definition.scope is not Scope.STRICT:
+        hint = 'set scope = "strict", or remove it'
+        raise error("outputs", f"view {withholding[0].view!r}: on_error needs commits of all tables", hint)
+    outputs = (*definition.outputs, *map(_withheld_output, withholding))
+    for output in outputs[len(definition.outputs) :]:
+        if output.kind is not SinkKind.KAFKA and len(output.name.rpartition(".")[2]) > _LONGEST_NAME:
+            problem = f"view {output.withheld_of!r}: {output.name!r}, which is to have its withheld keys"
+            raise error("outputs", f"{problem}, has more than {_LONGEST_NAME} characters", "name it shorter")
+    plan = with_withheld_keys(definition.plan, [output.view for output in withholding])
+    return replace(definition, plan=plan, outputs=outputs)
+
+
+def _withheld_output(output: ViewOutput) -> ViewOutput:
+    """Returns the output of the withheld keys of a view, beside its own."""
+    of_view = f".{output.view}" if output.partition_by else ""
+    name = quarantine_of(output.name + of_view)
+    if output.kind not in (SinkKind.KAFKA, SinkKind.OPENSEARCH):
+        name = f"{output.name}_quarantine"
+    view, of = quarantine_of(output.view), output.view
+    return ViewOutput(view, name, output.partitions, kind=output.kind, withheld_of=of)
 
 
 def _check_indexes(definition: PipelineDefinition, error: MakeError) -> None:
@@ -420,6 +467,7 @@ def pipeline_definition(
             key_format=KeyFormat(each.key_format),
             commit_format=CommitFormat(each.commit_format),
             subject_strategy=SubjectStrategy(each.subject_strategy),
+            on_error=ErrorPolicy(each.on_error),
         )
         for each in outputs
     )
@@ -481,6 +529,8 @@ def keys_move(plan: EnginePlan, view: int) -> bool:
 
     It cannot if there is one document for each stage key, or for each group.
     """
+    if plan.views[view].withheld_of:
+        return False
     outputs = ((stage, stage.output) for stage in plan.stages)
     (last,) = (stage for stage, o in outputs if isinstance(o, DocumentsOutput) and o.view == view)
     return last.accumulate is None and last.rows is not None and last.rows.latest_statement is None

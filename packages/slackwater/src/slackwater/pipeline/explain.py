@@ -21,6 +21,7 @@ from slackwater.sql.plan import (
     PublishedView,
     Reads,
     StagePlan,
+    withholds,
 )
 
 _WIDTH = 100
@@ -97,6 +98,10 @@ class ExplainedView:
     fingerprint: str
     partition_by: str = ""
     """The column by which the topic is partitioned; empty for the key."""
+    withheld: str = ""
+    """Where keys that cannot be evaluated are named; empty: they end the run."""
+    stopping: tuple[int, ...] = ()
+    """The stages in which an error ends the run nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +133,8 @@ def explain(
     plan = definition.plan
     uses, hints = {}, [*plan.notes, *_global_groups(plan)]
     if definition.sql is not None:
-        published = [output.view for output in definition.outputs]
-        uses = definition.sql.stage_uses(published, definition.scope)
-        hints = [*_replica_identities(plan, definition.sql, published), *hints]
+        uses = definition.sql.stage_uses(definition.published, definition.scope)
+        hints = [*_replica_identities(plan, definition.sql, definition.published), *hints]
     return Explanation(
         name=definition.name,
         source=definition.source,
@@ -141,7 +145,11 @@ def explain(
         tables=definition.tables,
         stages=tuple(_stage(each, definition, uses, state_bytes, with_sql=with_sql) for each in plan.stages),
         levels=plan.levels,
-        views=tuple(map(_view, plan.views, definition.outputs)),
+        views=tuple(
+            _view(view, output, definition)
+            for view, output in zip(plan.views, definition.outputs, strict=True)
+            if not output.withheld_of
+        ),
         hints=tuple(hints),
     )
 
@@ -323,7 +331,8 @@ def _receiver(edge: Edge, plan: EnginePlan) -> str:
     return f"stage {edge.stage}{alias}"
 
 
-def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
+def _view(view: PublishedView, output: ViewOutput, definition: PipelineDefinition) -> ExplainedView:
+    withheld = (each.name for each in definition.outputs if each.withheld_of == view.name)
     columns = {each.name: each.type for each in view.outputs}
     return ExplainedView(
         name=view.name,
@@ -334,10 +343,12 @@ def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
         stages=view.stages,
         fingerprint=view.fingerprint,
         partition_by=output.partition_by,
+        withheld=next(withheld, ""),
+        stopping=tuple(n for n in view.stages if not withholds(definition.plan, definition.plan.stage(n))),
     )
 
 
-def _replica_identities(plan: EnginePlan, sql: PipelineSql, published: list[str]) -> Iterator[str]:
+def _replica_identities(plan: EnginePlan, sql: PipelineSql, published: Sequence[str]) -> Iterator[str]:
     """Finds tables whose old rows would make stages unnecessary, by planning with old rows."""
     read = table_names(plan)
     for table in sql.catalog.tables:
@@ -394,6 +405,10 @@ def _view_lines(view: ExplainedView) -> Iterator[str]:
     partitions = "" if view.partitions is None else f", {_counted(view.partitions, 'partition')}"
     yield f"view {view.name}: topic {view.topic}{partitions}; made by {_stages_text(view.stages)}"
     yield from _folded("  order     ", _order(view))
+    if view.withheld:
+        text = f"keys that cannot be evaluated are withheld, and named in {view.withheld}"
+        text += f"; an error in {_stages_text(view.stopping)} ends the run" if view.stopping else ""
+        yield from _folded("  on error  ", text)
     rows = [("key", name, kind or "(in the record key only)") for name, kind in view.key.items()]
     rows += [("column", name, kind) for name, kind in view.columns.items()]
     width = max(len(name) for _, name, _ in rows)

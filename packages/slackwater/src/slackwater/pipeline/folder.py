@@ -8,7 +8,8 @@
                        "iceberg", table; in a search cluster kind = "opensearch", index;
                        format = "debezium" makes a topic a table of a source, "avro" and "json-schema" name
                        schemas in a registry; key_format, subject_strategy; partition_by, by which several
-                       views may share a topic; commit_format = "avro";
+                       views may share a topic; commit_format = "avro"; on_error = "quarantine" withholds
+                       keys that cannot be evaluated;
                        [revision_of] other pipelines that it is a revision of, each with its views
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
@@ -24,7 +25,7 @@ from msgspec import Meta
 
 from slackwater.engine.settings import Scope
 from slackwater.kafka.registry import SubjectStrategy
-from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, Format, KeyFormat, SinkKind
+from slackwater.outputs.contract import HISTORY_SUFFIX, Emit, ErrorPolicy, Format, KeyFormat, SinkKind
 from slackwater.pipeline.definition import (
     PipelineDefinition,
     PipelineSql,
@@ -65,6 +66,7 @@ class _PipelineFile(PipelineLabels):
 class _Output:
     kind: SinkKind = SinkKind.KAFKA
     publish: bool = True
+    on_error: ErrorPolicy = ErrorPolicy.STOP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +212,7 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
         return None
     if general.kind is SinkKind.OPENSEARCH:
         index = table.read(_IndexOutput).index or revision_name(view, revision).replace(".", "_").lower()
-        return ViewOutput(view, index, kind=general.kind)
+        return ViewOutput(view, index, kind=general.kind, on_error=general.on_error)
     if general.kind is not SinkKind.KAFKA:
         return _output_table(table, table.read(_TABLE_OUTPUTS[general.kind]), view, revision)
     output = table.read(_TopicOutput)
@@ -227,6 +229,7 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
         cloudevents=output.cloudevents,
         partition_by=output.partition_by,
         subject_strategy=output.subject_strategy,
+        on_error=output.on_error,
     )
 
 
@@ -245,7 +248,7 @@ def _output_table(table: TomlTable, output: _TableOutput, view: str, revision: i
         raise table.error(
             "table", f"{name!r} is too long for the table of its versions, {name}{HISTORY_SUFFIX}"
         )
-    return ViewOutput(view, name, kind=output.kind, history=history)
+    return ViewOutput(view, name, kind=output.kind, history=history, on_error=output.on_error)
 
 
 def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:

@@ -49,7 +49,7 @@ def joined_files(parts: Parts, name: str, revision: int, emit: Emit | None) -> M
         head["buckets"] = buckets
     of: dict[str, Sequence[str]] = {}
     for each in all_parts:
-        of |= {**each.revision_of, each.base_name: [output.view for output in each.outputs]}
+        of |= {**each.revision_of, each.base_name: each.published}
     topics = {table: topic for each in all_parts for table, topic in each.topics.items()}
     tables: dict[str, Mapping[str, Any]] = {"revision_of": of, "topics": topics}
     tables |= {f"outputs.{json.dumps(view)}": each for view, each in _outputs(parts, revision).items()}

@@ -73,6 +73,9 @@ class RunMonitor:
             metrics.RUN_PART_SECONDS: lambda: [((p,), value) for p, value in sorted(self._parts.items())],
             metrics.RUN_STAGE_SECONDS: lambda: _by_stage(self._stages),
             metrics.RUN_STATE_BYTES: lambda: _by_stage(self._newest.state_bytes if self._newest else {}),
+            metrics.RUN_WITHHELD_KEYS: lambda: [
+                ((view,), float(n)) for view, n in (self._newest.withheld if self._newest else {}).items()
+            ],
             metrics.RUN_LOG_RECORDS: lambda: [((level,), float(n)) for level, n in self._records.items()],
         }
 

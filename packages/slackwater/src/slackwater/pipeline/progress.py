@@ -14,6 +14,7 @@ from typing import Final
 
 from slackwater.control import HELD_FOR, KnownRun, first_source, holder_of, known_pipelines, superseded
 from slackwater.cuts import PipelineLog, TopicUnavailableError
+from slackwater.engine.state.manifest import State
 from slackwater.observe.repeating import Repeating
 from slackwater.outputs.batch import starting_over
 from slackwater.outputs.contract import SinkKind
@@ -83,6 +84,9 @@ class BatchProgress:
     state_bytes: Mapping[int, int] = field(default_factory=dict)
     """The size of each stage's state after the batch, by the number of the stage, before compression, in
     bytes."""
+    withheld: Mapping[str, int] = field(default_factory=dict)
+    """By view, the number of keys that are withheld after the batch; views that never withhold are not in
+    it."""
     commits: tuple[tuple[int, int, int], ...] = field(default=(), repr=False)
     """``(xid, commit LSN, commit time in ms since the epoch)`` of these transactions, in commit order."""
     cuts: tuple[PlannedCut, ...] = field(default=(), repr=False)
@@ -92,6 +96,12 @@ class BatchProgress:
     def delay(self) -> timedelta:
         """The time from the database's commit of the newest transaction until it is visible in the output."""
         return self.visible_at - self.committed_at
+
+
+def withheld_keys(plan: EnginePlan, state: State) -> dict[str, int]:
+    """Returns how many keys are withheld in a state, by view; all views that may withhold some."""
+    views = enumerate(plan.views)
+    return {view.withheld_of: state.withheld.get(number, 0) for number, view in views if view.withheld_of}
 
 
 class RunReporter:
@@ -197,8 +207,10 @@ class RunReporter:
             found = first_source(of_timeline, own.source)
         return known if found == own.source else found
 
-    def report_start(self, progress: ProgressRecord | None) -> None:
-        """Records what is visible at the start; None if nothing is visible yet."""
+    def report_start(
+        self, progress: ProgressRecord | None, withheld: Mapping[str, int] | None = None
+    ) -> None:
+        """Records what is visible, and how much is withheld, at the start; None: nothing is visible yet."""
         if progress is not None:
             self._note(
                 lambda report: replace(
@@ -206,6 +218,7 @@ class RunReporter:
                     batch_id=progress.batch_id,
                     timeline=progress.timeline,
                     commit_lsn=progress.commit_lsn,
+                    withheld=withheld or {},
                 )
             )
 
@@ -228,6 +241,7 @@ class RunReporter:
                 state_bytes={str(stage): size for stage, size in batch.state_bytes.items()},
                 events=batch.events,
                 documents=batch.documents,
+                withheld=batch.withheld,
                 run_events=report.run_events + batch.events,
                 run_documents=report.run_documents + batch.documents,
             )

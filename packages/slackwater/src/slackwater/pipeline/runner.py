@@ -37,7 +37,7 @@ from slackwater.pipeline.definition import (
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.jvm import SPARK_ERRORS, explain_end
 from slackwater.pipeline.leases import LeaseHolder
-from slackwater.pipeline.progress import BatchProgress, RunReporter
+from slackwater.pipeline.progress import BatchProgress, RunReporter, withheld_keys
 from slackwater.pipeline.session import starting_spark, with_spark_log
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.sinks import make_sink, output_forms
@@ -61,6 +61,7 @@ from slackwater.protocol import (
     from_epoch_ms,
 )
 from slackwater.protocol.keys import cut_log_topic
+from slackwater.sql.plan import EnginePlan
 
 _POLL_SECONDS: Final = 0.01
 """How long an idle run waits before it checks again for a newer cut."""
@@ -338,7 +339,7 @@ class PipelineRun:
             options = source_options(self._definition, self._settings, context.defaultParallelism)
             planner = ending.enter_context(closing(Planner(options)))
             make_program = partial(self._program, identity, options, str(context.master))
-            self._reporter.report_start(progress)
+            self._reporter.report_start(progress, withheld_keys(self._definition.plan, keeper.state))
             leases = self._lease_holder()
             for watch in (leases, self._catalogue, self._connector):
                 ending.callback(watch.close)
@@ -365,6 +366,7 @@ class PipelineRun:
             loop = BatchLoop(
                 pipeline=self._definition.name,
                 query_id=identity.query_id,
+                plan=self._definition.plan,
                 planner=planner,
                 jobs=jobs,
                 keeper=keeper,
@@ -450,6 +452,7 @@ class BatchLoop:
     pipeline: str
     query_id: str
     """The id of the checkpoint."""
+    plan: EnginePlan
     planner: Planner
     jobs: BatchJobs
     keeper: StateKeeper
@@ -526,7 +529,7 @@ class BatchLoop:
         self.on_computed(planned.header.to_lsn)
         if self.stop.is_set():
             return
-        state = keeper.prepare(end.to_json(), result.writes, result.updates)
+        state = keeper.prepare(end.to_json(), result.writes, result.updates, result.withheld)
         documents = documents_by_view(batch_id, result.rows)
         prepared_at = now()
         self.on_turn(False)
@@ -560,6 +563,7 @@ class BatchLoop:
                 was_covered=report.was_covered,
                 stage_work=result.stage_work(),
                 state_bytes=keeper.state.stage_bytes(),
+                withheld=withheld_keys(self.plan, keeper.state),
                 commits=header.transactions,
                 cuts=cuts,
                 seconds={name: max(0.0, each) for name, each in seconds.items()},

@@ -87,6 +87,11 @@ def notification_topic(source: str) -> str:
     return f"{source}.notifications"
 
 
+def quarantine_of(name: str) -> str:
+    """Returns the name of the view, topic or index that shows the withheld keys of another one."""
+    return f"{name}.quarantine"
+
+
 def commit_topic(output: str) -> str:
     """Kafka topic with the commit records of an output topic."""
     return f"{output}.commits"

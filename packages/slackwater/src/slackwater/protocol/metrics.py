@@ -192,6 +192,9 @@ RUN_METRICS: tuple[Metric, ...] = (
     RUN_STATE_BYTES := _run_gauge(
         "slackwater_run_state_bytes", "Size of the state of a stage, before compression.", "stage"
     ),
+    RUN_WITHHELD_KEYS := _run_gauge(
+        "slackwater_run_withheld_keys", "Keys that are withheld because they cannot be evaluated.", "view"
+    ),
     RUN_LOG_RECORDS := _run_counter(
         "slackwater_run_log_records_total", "Warnings and errors that the process has logged.", "level"
     ),

@@ -155,6 +155,8 @@ class PipelineReport:
     processed_lsn: Count | None = None
     """The commit up to which the run has computed its views; they need not show all of that yet. None: it has
     computed nothing, or is of an older version."""
+    withheld: Mapping[str, Count] = field(default_factory=dict)
+    """By view, the number of keys that are withheld because they cannot be evaluated."""
 
 
 PipelineRecord = PipelineRegistration | PipelineReport
@@ -171,7 +173,7 @@ class PipelineEntry:
     """The broker's time, milliseconds since the epoch; the writer's if the topic was made so."""
 
 
-_ADDED = ("identity", "processed_lsn", "revision_of", "stage_work", "state_bytes")
+_ADDED = ("identity", "processed_lsn", "revision_of", "stage_work", "state_bytes", "withheld")
 """What later versions have added, and leave out where it is not known."""
 _UNKNOWN: tuple[Any, ...] = ("", None, {}, ())
 _RECORDS: DeclaredRecords[PipelineRecord] = DeclaredRecords(

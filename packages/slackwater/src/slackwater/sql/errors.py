@@ -193,6 +193,11 @@ class EvaluationError(SqlError):
         self.commit_lsn = commit_lsn
         self.is_limit = is_limit
 
+    def not_withheld(self, why: str) -> "EvaluationError":
+        """Returns the error for a key that is not withheld although its view withholds others."""
+        problem = f"{self.problem}. Although on_error = quarantine, the key is not withheld, because {why}"
+        return EvaluationError(self.view, self.key, problem, self.rows, self.commit_lsn)
+
     def __str__(self) -> str:
         of_key = f" for key {self.key}" if self.key else ""
         at = f", commit LSN {format_position(self.commit_lsn)}" if self.commit_lsn else ""
@@ -209,7 +214,7 @@ _COMPARE_TABLES = (
 _ACCEPT_VALUE = (
     "Either correct the row in the database and start the pipeline again: with emit = latest it continues "
     "once the correction has reached Kafka. Or make the view accept the value, for example with TRY_CAST, "
-    "in a new revision of the pipeline"
+    'or withhold such keys (on_error = "quarantine"), in a new revision of the pipeline'
 )
 _COMPUTE_LESS = (
     "Make the view compute less in a new revision of the pipeline, correct the values in the database, or "

@@ -11,6 +11,7 @@ between consecutive points of a key:
   value in the multiset of accumulator i: JSON array of the group's key, then the value's sort key (upper-case
   hex), its DuckDB text, and how many were added. Removals are negative numbers. The text of a row of a TOP is
   a JSON array: how many bytes of its sort key are the user's order, then the wire values of its columns.
+  Number -3, instead of these: the group's key and the rows added that cannot be evaluated.
 * `DocumentsOutput`: changed documents, to the sink. Statement: ``(point INTEGER, key VARCHAR, document
   BLOB)``, the key a JSON object.
 
@@ -24,10 +25,11 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from math import ceil, floor
 
+from slackwater.protocol.keys import quarantine_of
 from slackwater.sql.catalog import Column, ColumnType, Table
 
 # Columns and tables that the statements of stages read.
@@ -40,6 +42,9 @@ WEIGHT = "__slackwater_weight"
 POINTS_TABLE = "__slackwater_points"
 STEPS_TABLE = "__slackwater_steps"
 ACCUMULATORS_TABLE = "__slackwater_accumulators"
+
+UNKNOWN_ROWS = -3
+"""The number of partials that add rows of which only the group is known."""
 
 FINGERPRINT_VERSION = 1
 """Raised when kept state or documents of an unchanged view would change."""
@@ -170,10 +175,12 @@ class PartialsOutput:
     Attributes:
         key: How many leading values of the wire row are the group's key.
         stage: The stage that adds them up: another one, or this stage if it has an accumulate part.
+        of_groups: SQL like the statement, without accumulators: for rows of which only the group is known.
     """
 
     key: int
     stage: int
+    of_groups: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +191,13 @@ class DocumentsOutput:
         view: Number of the view in the pipeline.
         with_before: Whether each document is accompanied by the previous document of its key (see
             `slackwater.engine.payloads.pack_change`); only if each commit is evaluated.
+        withheld: Number of the view whose documents are the keys of the stage that cannot be evaluated, and
+            are therefore withheld; -1: such a key ends the evaluation.
     """
 
     view: int
     with_before: bool = False
+    withheld: int = -1
 
 
 Output = RowsOutput | PartialsOutput | DocumentsOutput
@@ -406,6 +416,7 @@ class PublishedView:
             comments and columns that the view does not use have no influence on it.
         stages: Numbers of the stages that it needs.
         notes: What its author should know.
+        withheld_of: Name of the view whose withheld keys these are; empty for a view that a user wrote.
     """
 
     name: str
@@ -415,6 +426,7 @@ class PublishedView:
     fingerprint: str
     stages: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    withheld_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,6 +485,56 @@ def with_documents_before(plan: EnginePlan, views: Collection[int]) -> EnginePla
         return stage.with_output(replace(output, with_before=True))
 
     return replace(plan, stages=tuple(map(changed, plan.stages)))
+
+
+_WITHHELD_COLUMNS = (
+    OutputColumn("key", "VARCHAR"),
+    OutputColumn("view", "VARCHAR"),
+    OutputColumn("commit_lsn", "BIGINT"),
+    OutputColumn("reason", "VARCHAR"),
+    OutputColumn("rows", "VARCHAR[]"),
+)
+
+
+def with_withheld_keys(plan: EnginePlan, views: Collection[str]) -> EnginePlan:
+    """Returns a plan in which these views withhold keys that cannot be evaluated, with equal state.
+
+    After the plan's own views, it has a view of the withheld keys for each of them, in the same order.
+    """
+    numbers: dict[int, int] = {}
+    added: list[PublishedView] = []
+    for number, view in enumerate(plan.views):
+        if view.name in views:
+            numbers[number] = len(plan.views) + len(added)
+            name, meaning = quarantine_of(view.name), f"withheld keys of {view.fingerprint}"
+            added.append(PublishedView(name, "", ("key",), _WITHHELD_COLUMNS, meaning, (), (), view.name))
+
+    def changed(stage: StagePlan) -> StagePlan:
+        output = stage.output
+        if not isinstance(output, DocumentsOutput) or output.view not in numbers:
+            return stage
+        return stage.with_output(replace(output, withheld=numbers[output.view]))
+
+    return replace(plan, stages=tuple(map(changed, plan.stages)), views=(*plan.views, *added))
+
+
+def withholding_view(plan: EnginePlan, stage: StagePlan, output: Output) -> int:
+    """Returns the number of the view that shows what a part of a stage withholds; -1: an error ends the run.
+
+    The part with this output withholds keys of documents; or rows, each with a key of its own, whose groups
+    another part withholds.
+    """
+    if isinstance(output, PartialsOutput) and stage.rows is not None and stage.rows.output == output:
+        first, *others = stage.rows.inputs
+        if not others and first.reads is Reads.ALONE and set(first.key) == set(first.table.primary_key):
+            output = plan.stage(output.stage).output
+    return output.withheld if isinstance(output, DocumentsOutput) else -1
+
+
+def withholds(plan: EnginePlan, stage: StagePlan) -> bool:
+    """Returns whether a stage withholds whatever it cannot evaluate."""
+    parts = (part for part in (stage.rows, stage.accumulate) if part is not None)
+    return all(withholding_view(plan, stage, part.output) >= 0 for part in parts)
 
 
 def fingerprint(stages: Iterable[StagePlan]) -> str:

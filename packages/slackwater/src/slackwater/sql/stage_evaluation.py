@@ -24,6 +24,7 @@ from slackwater.sql.plan import (
     POINTS_TABLE,
     STEPS_TABLE,
     TO_LSN,
+    UNKNOWN_ROWS,
     WEIGHT,
     Accumulator,
     AccumulatorKind,
@@ -41,6 +42,15 @@ KeyName = Callable[[int], str]
 """Returns the key of this number in readable form; called for errors only."""
 
 Tables = Mapping[str, pa.Table]
+
+Failures = dict[int, EvaluationError]
+"""What values do not fit, and why: by point or, for statements without points, by the number of the key."""
+
+MAX_FAILURES: Final = 1000
+"""The largest number of points or keys of one call that may fail; each is searched for by halving."""
+
+_VALUE_ERRORS: Final = (duckdb.DataError, duckdb.InvalidInputException)
+"""Errors of a value. All other errors, such as exceeded limits, end the evaluation."""
 
 _SHOWN_CHARACTERS: Final = 300
 
@@ -81,20 +91,53 @@ class StatementEvaluator:
             self._connection = None
 
     def rows(
-        self, tables: Tables, key_name: KeyName, lsn_of: Callable[[int], int] | None = None
+        self,
+        tables: Tables,
+        key_name: KeyName,
+        lsn_of: Callable[[int], int] | None = None,
+        failures: Failures | None = None,
     ) -> ResultRows:
         """Returns the statement's rows over these tables.
 
         Keys are numbered by the column `GROUP`, or else by `POINT`. Errors contain the name of the key, and
-        the commit LSN of its newest change if the tables do not contain it.
+        the commit LSN of its newest change if the tables do not contain it. With `failures`, the points (or
+        keys) whose values do not fit have no rows, and are added to it.
 
         Raises:
             EvaluationError: The SQL failed on some row, or exceeded a limit; names the key, row and commit.
+                With `failures`: a limit was exceeded, or more than `MAX_FAILURES` points or keys failed.
         """
         try:
             return self._run(tables)
         except (duckdb.Error, MemoryError) as error:
-            raise self._explained(tables, key_name, error, lsn_of) from error
+            if failures is None or not isinstance(error, _VALUE_ERRORS):
+                raise self._explained(tables, key_name, error, lsn_of) from error
+            return self._other_rows(tables, key_name, lsn_of, failures)
+
+    def _other_rows(
+        self, tables: Tables, key_name: KeyName, lsn_of: Callable[[int], int] | None, failures: Failures
+    ) -> ResultRows:
+        """Returns the rows of the points or keys that can be evaluated, found by halving."""
+        column = POINT if POINTS_TABLE in tables else GROUP
+        rows: list[tuple[Any, ...]] = []
+        failing = [(0, 1 + max(_largest(table, column) for table in tables.values()))]
+        while failing:
+            low, high = failing.pop()
+            middle = (low + high) // 2
+            for start, end in ((low, middle), (middle, high)) if high - low > 1 else ((low, high),):
+                part = _part(tables, column, start, end)
+                try:
+                    rows += self._run(part)
+                except (duckdb.Error, MemoryError) as error:
+                    if not isinstance(error, _VALUE_ERRORS):
+                        raise self._explained(part, key_name, error, lsn_of) from error
+                    if end - start > 1:
+                        failing.append((start, end))
+                        continue
+                    failures[start] = found = self._explained(part, key_name, error, lsn_of)
+                    if len(failures) > MAX_FAILURES:
+                        raise _too_many(found) from error
+        return rows
 
     def _run(self, tables: Tables) -> ResultRows:
         connection = self._connection or self._planned()
@@ -146,7 +189,8 @@ class StatementEvaluator:
         until = time.process_time() + self._limits.cpu_seconds
         column = GROUP if any(GROUP in table.column_names for table in tables.values()) else POINT
         found = _Failure(error)
-        low, high = 0, 1 + max(_largest(table, column) for table in tables.values())
+        high = 1 + max(_largest(table, column) for table in tables.values())
+        low = min(high - 1, *(_smallest(table, column) for table in tables.values()))
         while high - low > 1 and time.process_time() < until:
             middle = (low + high) // 2
             failure = self._failure(_with_numbers(tables, column, low, middle))
@@ -241,6 +285,35 @@ def _with_numbers(tables: Tables, column: str, low: int, high: int) -> Tables:
     }
 
 
+def _part(tables: Tables, column: str, low: int, high: int) -> Tables:
+    """Returns the rows of the points or keys in `[low, high)`; for one point, exactly its live rows."""
+    if column == GROUP:
+        return _with_numbers(tables, GROUP, low, high)
+    found = dict(_with_numbers(tables, POINT, low, high))
+    points = found[POINTS_TABLE]
+    groups, lsns = pc.min_max(points[GROUP]).as_py(), pc.min_max(points[LSN]).as_py()
+    is_one = groups["min"] == groups["max"]
+    for name, table in found.items():
+        if FROM_LSN in table.column_names and points.num_rows:
+            of_groups = _with_numbers({name: table}, GROUP, groups["min"], groups["max"] + 1)[name]
+            live = pc.and_(
+                pc.less_equal(of_groups[FROM_LSN], lsns["max"]), pc.greater(of_groups[TO_LSN], lsns["min"])
+            )
+            found[name] = of_groups.filter(live) if is_one else of_groups
+    return found
+
+
+def _too_many(error: EvaluationError) -> EvaluationError:
+    problem = f"{error.problem}, and {MAX_FAILURES:,} others fail, too, which are too many to withhold"
+    return EvaluationError(error.view, error.key, problem, error.rows, error.commit_lsn)
+
+
+def _smallest(table: pa.Table, column: str) -> int:
+    if column not in table.column_names or not table.num_rows:
+        return 2**31
+    return int(pc.min(table[column]).as_py())
+
+
 def _largest(table: pa.Table, column: str) -> int:
     if column not in table.column_names or not table.num_rows:
         return 0
@@ -285,11 +358,14 @@ class ResultPoints:
         groups: For each point, the number of its key.
         lsns: For each point, its commit LSN.
         fresh: The numbers of keys that had no result before, so that already their first point is a change.
+        failures: The points that cannot be evaluated, as the evaluation adds them; None if it ends with the
+            first one.
     """
 
     groups: list[int] = field(default_factory=list)
     lsns: list[int] = field(default_factory=list)
     fresh: set[int] = field(default_factory=set)
+    failures: Failures | None = None
 
     def __len__(self) -> int:
         return len(self.lsns)
@@ -370,6 +446,10 @@ class RowsEvaluator:
             lifted[STEPS_TABLE] = STEPS_SCHEMA
         named = {rows_table(number): _called(plan) for number, plan in enumerate(part.inputs)}
         self._lifted = StatementEvaluator(part.statement, lifted, name=name, inputs=named, limits=limits)
+        self._of_groups: StatementEvaluator | None = None
+        if isinstance(part.output, PartialsOutput):
+            statement = part.output.of_groups
+            self._of_groups = StatementEvaluator(statement, lifted, name=name, inputs=named, limits=limits)
         self._latest: StatementEvaluator | None = None
         if part.latest_statement is not None:
             live = {rows_table(n): rows_schema(plan, is_lifted=False) for n, plan in enumerate(part.inputs)}
@@ -379,9 +459,9 @@ class RowsEvaluator:
 
     def close(self) -> None:
         """Releases the connections' memory. Idempotent."""
-        self._lifted.close()
-        if self._latest is not None:
-            self._latest.close()
+        for each in (self._lifted, self._of_groups, self._latest):
+            if each is not None:
+                each.close()
 
     def at_points(
         self, versions: Sequence[RowVersions], points: ResultPoints, keys: Sequence[bytes]
@@ -397,10 +477,23 @@ class RowsEvaluator:
         """
         tables = self._tables(versions, is_lifted=True)
         tables |= points.tables(has_steps=self._has_steps)
-        return self._lifted.rows(tables, self._namer(keys))
+        rows = list(self._lifted.rows(tables, self._namer(keys), failures=points.failures))
+        if self._of_groups is not None:
+            for point in points.failures or ():
+                part = _part(tables, POINT, point, point + 1)
+                try:
+                    found = self._of_groups.rows(part, self._namer(keys))
+                except EvaluationError as error:
+                    raise error.not_withheld("the groups of its rows are not known") from error
+                rows += [(lsn, UNKNOWN_ROWS, row) for lsn, _, row in found]
+        return rows
 
     def latest(
-        self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsn_of: Callable[[int], int]
+        self,
+        rows: Sequence[RowVersions],
+        keys: Sequence[bytes],
+        lsn_of: Callable[[int], int],
+        failures: Failures | None = None,
     ) -> ResultRows:
         """Returns the result of `latest_statement`, over rows that are all live.
 
@@ -414,7 +507,7 @@ class RowsEvaluator:
         if self._latest is None:
             msg = "this part has no statement for live rows"
             raise ValueError(msg)
-        return self._latest.rows(self._tables(rows, is_lifted=False), self._namer(keys), lsn_of)
+        return self._latest.rows(self._tables(rows, is_lifted=False), self._namer(keys), lsn_of, failures)
 
     def _namer(self, keys: Sequence[bytes]) -> KeyName:
         names = self._key_names

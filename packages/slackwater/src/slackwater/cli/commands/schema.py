@@ -167,8 +167,7 @@ def check(settings: Settings, pipeline: str) -> int:
         topics = SourceTopics(definition.source, definition.topics)
         shared = shared_topic_findings(connection, topics, definition.tables, publication)
     sql = read_sql(folder)
-    published = [output.view for output in definition.outputs]
-    plan = sql.plan_separately(published, definition.scope)
+    plan = sql.plan_separately(definition.published, definition.scope)
     keys = {table.full_name: table.primary_key for table in sql.catalog.tables}
     there = [table for table in captured.values() if table.oid]
     faults = [fault for table in there for fault in faults_of_table(table, keys[table.name])]

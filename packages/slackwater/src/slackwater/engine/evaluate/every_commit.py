@@ -7,22 +7,24 @@ any case.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from slackwater.engine.evaluate.points import (
     BEFORE,
     MAX_ROWS_PER_CALL,
     Call,
-    KeyVersions,
     PointCalls,
     RowVersion,
     route_of,
     row_versions,
 )
 from slackwater.engine.evaluate.touched_keys import OWN_LSN, TouchedKey, TouchedKeys, Transitions
+from slackwater.engine.evaluate.withheld import WithheldKeys, WithholdableKey, WithholdingCalls
 from slackwater.engine.index import Contents
 from slackwater.engine.payloads import Event, Outcome
 from slackwater.engine.settings import PartEvaluator
 from slackwater.engine.state.entry import DOCUMENT_TAG, input_tag, part
+from slackwater.sql.errors import EvaluationError
 from slackwater.sql.plan import PartialsOutput, Reads, RowsPart, StagePlan
 from slackwater.sql.stage_evaluation import OPEN_LSN
 
@@ -30,8 +32,18 @@ from slackwater.sql.stage_evaluation import OPEN_LSN
 class CommitEvaluation:
     """Evaluates a stage's rows part at commits. Use it from one thread."""
 
-    def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator) -> None:
+    def __init__(
+        self,
+        stage: StagePlan,
+        rows: RowsPart,
+        evaluator: PartEvaluator,
+        withheld: WithheldKeys | None = None,
+    ) -> None:
+        """Prepares the evaluation. Without withheld keys, one that cannot be evaluated ends it."""
         self._touched = TouchedKeys(stage, rows)
+        self._withheld = withheld
+        if withheld is not None:
+            self._withholding = WithholdingCalls(evaluator, self._touched.codecs, withheld)
         self._neighbours = _NeighbourRows(rows.reads, has_accumulators=stage.accumulate is not None)
         self._is_global = not stage.key and not isinstance(rows.output, PartialsOutput)
         self._route = route_of(rows.output, stage.number)
@@ -50,7 +62,11 @@ class CommitEvaluation:
             EvaluationError: The part's SQL fails on the rows of a key.
         """
         touched = self._touched.find(events, contents, lsn)
-        for points, rows in self._calls.evaluate(self._versions(touched, contents, outcome, lsn)):
+        versions = self._versions(touched, contents, outcome, lsn)
+        results = self._calls.evaluate(versions)
+        if self._withheld is not None:
+            results = self._withholding.evaluate_all(versions, outcome)
+        for points, rows in results:
             self._route(points, rows, outcome)
 
     def _versions(
@@ -59,16 +75,17 @@ class CommitEvaluation:
         contents: Contents,
         outcome: Outcome,
         lsn: int | None,
-    ) -> Iterator[KeyVersions]:
+    ) -> Iterator[WithholdableKey]:
         for of_key in touched:
             changed = of_key.changed
             is_fresh = self._is_global and self._becomes_known(of_key, contents, outcome)
             if not changed and not is_fresh:
                 continue
-            versions: list[RowVersion] = [
-                (number, row, 0, OPEN_LSN)
-                for number, row in self._neighbours.read(contents, of_key.group, changed, whole=is_fresh)
-            ]
+            withheld = None if self._withheld is None or self._withheld.of_rows else self._withheld
+            is_withheld = withheld is not None and contents.get(withheld.entry(of_key.key)) is not None
+            is_whole = is_fresh or is_withheld
+            versions = self._unchanged(of_key, contents, whole=is_whole)
+            read = len(versions)
             width = len(of_key.group)
             lsns: set[int] = set()
             for name, transitions in changed.items():
@@ -78,7 +95,19 @@ class CommitEvaluation:
                 outcome.change(name, old, transitions[-1][1])
             if is_fresh and of_key.touch_lsn is not None:
                 lsns.add(of_key.touch_lsn if lsn is None else lsn)
-            yield KeyVersions(of_key.key, versions, sorted(lsns), is_fresh)
+            whole = None
+            if withheld is not None and not is_whole:
+                whole = partial(self._all_versions, of_key, contents, versions[read:])
+            yield WithholdableKey(of_key.key, versions, sorted(lsns), is_whole, is_withheld, whole)
+
+    def _unchanged(self, of_key: TouchedKey, contents: Contents, *, whole: bool) -> list[RowVersion]:
+        found = self._neighbours.read(contents, of_key.group, of_key.changed, whole=whole)
+        return [(number, row, 0, OPEN_LSN) for number, row in found]
+
+    def _all_versions(
+        self, of_key: TouchedKey, contents: Contents, changed: Sequence[RowVersion]
+    ) -> list[RowVersion]:
+        return [*self._unchanged(of_key, contents, whole=True), *changed]
 
     def _becomes_known(self, of_key: TouchedKey, contents: Contents, outcome: Outcome) -> bool:
         """Records that the group of no columns has a result; returns whether it had none until now."""
@@ -180,10 +209,16 @@ class LoneRowEvaluation(CommitEvaluation):
     """
 
     def __init__(
-        self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, *, max_rows: int = MAX_ROWS_PER_CALL
+        self,
+        stage: StagePlan,
+        rows: RowsPart,
+        evaluator: PartEvaluator,
+        withheld: WithheldKeys | None = None,
+        *,
+        max_rows: int = MAX_ROWS_PER_CALL,
     ) -> None:
         """Prepares the evaluation of a stage's rows part; `max_rows` limits the size of a call."""
-        super().__init__(stage, rows, evaluator)
+        super().__init__(stage, rows, evaluator, withheld)
         self._tags = self._touched.tags
         self._max_points = max_rows
 
@@ -192,11 +227,26 @@ class LoneRowEvaluation(CommitEvaluation):
     ) -> None:
         """See :meth:`CommitEvaluation.__call__`."""
         rows = None if self._is_global or lsn == OWN_LSN else self._rows(events, lsn)
-        if rows is None:
+        if rows is None or (self._withheld is not None and self._is_withheld(rows, contents)):
             super().__call__(events, contents, outcome, lsn)
             return
-        for call in self._changed(rows, contents, outcome):
-            self._route(*self._calls.results(call), outcome)
+        attempt = outcome if self._withheld is None else outcome.attempt()
+        try:
+            for call in self._changed(rows, contents, attempt):
+                self._route(*self._calls.results(call), attempt)
+        except EvaluationError as error:
+            if self._withheld is None or error.is_limit:
+                raise
+            super().__call__(events, contents, outcome, lsn)
+        else:
+            if attempt is not outcome:
+                outcome.add(attempt)
+
+    def _is_withheld(self, rows: _Rows, contents: Contents) -> bool:
+        """Returns whether some of the keys are withheld."""
+        assert self._withheld is not None  # noqa: S101 - asked only then
+        keys = () if self._withheld.of_rows else {key for _, key in rows.keys.values()}
+        return bool(contents.get_many(self._withheld.entry(key) for key in keys))
 
     def _rows(self, events: Sequence[Event], lsn: int | None) -> _Rows | None:
         """Returns the rows that the events change; None if some of the events are not regular.

@@ -22,16 +22,19 @@ from slackwater.engine.evaluate.multiset import OrderedMultiset, Refusal, multis
 from slackwater.engine.evaluate.points import BEFORE, Call, decoded_rows
 from slackwater.engine.evaluate.ranks import RankedMultiset
 from slackwater.engine.evaluate.top import TopRows, without_common
+from slackwater.engine.evaluate.withheld import KeyStatus, WithheldKeys
 from slackwater.engine.index import Contents
 from slackwater.engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
 from slackwater.engine.state.entry import ACCUMULATORS_TAG, is_digest, part, sharer_part
 from slackwater.protocol import StateError
+from slackwater.sql.errors import EvaluationError
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater.sql.plan import (
     ACCUMULATORS_TABLE,
     MULTISETS,
     POINTS_TABLE,
     STEPS_TABLE,
+    UNKNOWN_ROWS,
     AccumulatePart,
     AccumulatorKind,
     PartialsOutput,
@@ -54,11 +57,13 @@ _encode = msgspec.msgpack.Encoder().encode
 class _Stored(msgspec.Struct, array_like=True):
     """The stored form of a group's numbers; numbers of more than 64 bits are text.
 
-    It also contains the group's key if the entry's name contains only its digest.
+    It also contains the group's key if the entry's name contains only its digest, and how many of its rows
+    cannot be evaluated.
     """
 
     numbers: list[int | str]
     key: bytes | None = None
+    unknown: int = 0
 
 
 _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
@@ -108,16 +113,17 @@ class AccumulatorLayout:
             values[position] = unscaled(text, scale) if text else 0
         return values
 
-    def encode(self, numbers: Numbers, key: bytes | None) -> bytes:
+    def encode(self, numbers: Numbers, key: bytes | None, unknown: int = 0) -> bytes:
         """Returns the value of a group's entry.
 
-        It contains the group's packed key if the entry's name does not.
+        It contains the group's packed key if the entry's name does not, and the number of its unknown rows.
         """
+        more: tuple[bytes | int | None, ...] = (key, unknown) if unknown else () if key is None else (key,)
         try:
-            return _encode((numbers,) if key is None else (numbers, key))
+            return _encode((numbers, *more))
         except OverflowError:
             stored = [number if number in _INT64 else str(number) for number in numbers]
-            return _encode((stored,) if key is None else (stored, key))
+            return _encode((stored, *more))
 
     def decode(self, data: bytes) -> Numbers:
         """Inverse of :meth:`encode`."""
@@ -242,6 +248,13 @@ _NOTHING: Final = b"\x90"
 _decode_rests = msgspec.msgpack.Decoder(list[list[Any]]).decode
 
 
+class _Unknown(NamedTuple):
+    """Is shown of a group some of whose rows cannot be evaluated; equal to nothing else that is shown."""
+
+    rows: int
+    what: str = "unknown"
+
+
 class _GroupPoints(NamedTuple):
     """The points at which a group changes, after the point that they are compared with."""
 
@@ -265,13 +278,16 @@ class AccumulateEvaluation:
         limits: StatementLimits = DEFAULT_LIMITS,
         max_points: int = MAX_POINTS_PER_CALL,
         sharer: int = 0,
+        withheld: WithheldKeys | None = None,
     ) -> None:
         """Prepares the evaluation of a part.
 
         With `every_commit`, results at each commit that changes a group are wanted (`transactions`),
         otherwise those after the batch (`latest`). The name is that of the views, for errors.
         """
+        self._name = name
         self._sharer = sharer_part(sharer)
+        self._withheld = withheld
         self._key_names = [column.name for column in accumulate.key]
         self._is_global = accumulate.is_global
         self._layout = AccumulatorLayout(accumulate)
@@ -303,17 +319,31 @@ class AccumulateEvaluation:
         """
         additions = _Additions(self._layout, partials, every_commit=self._every_commit)
         prefixes = {key: part(key) + self._sharer for key in sorted(additions.groups)}
-        stored = contents.get_many([prefix + ACCUMULATORS_TAG for prefix in prefixes.values()])
+        names = [prefix + ACCUMULATORS_TAG for prefix in prefixes.values()]
+        if self._withheld is not None:
+            names += map(self._withheld.entry, prefixes)
+        stored = contents.get_many(names)
+        status = None if self._withheld is None else KeyStatus(self._withheld, outcome)
         groups = (
-            self._applied(self._group(key, prefix, stored), additions, contents, outcome)
+            self._applied(self._group(key, prefix, stored, status), additions, contents, outcome)
             for key, prefix in prefixes.items()
         )
-        return [self._evaluated(call) for call in self._calls(g for g in groups if g is not None)]
+        calls = self._calls(g for g in groups if g is not None)
+        results = [self._evaluated(call, status) for call in calls]
+        if status is not None:
+            status.keep()
+        return results
 
-    def _group(self, key: bytes, prefix: bytes, stored: Mapping[bytes, bytes]) -> "_Group":
+    def _group(
+        self, key: bytes, prefix: bytes, stored: Mapping[bytes, bytes], status: KeyStatus | None
+    ) -> "_Group":
         data = stored.get(prefix + ACCUMULATORS_TAG)
         numbers = [0] * self._layout.width if data is None else self._layout.decode(data)
-        return _Group(key, prefix, data, numbers, {})
+        is_withheld = self._withheld is not None and self._withheld.entry(key) in stored
+        if is_withheld and status is not None:
+            status.begin(key)
+        unknown = 0 if status is None or data is None else _decode_stored(data).unknown
+        return _Group(key, prefix, data, numbers, {}, is_withheld, unknown)
 
     def _applied(
         self, group: "_Group", additions: "_Additions", contents: Contents, outcome: Outcome
@@ -324,7 +354,7 @@ class AccumulateEvaluation:
         for number in self._layout.multisets:
             prefix, touched = multiset_prefix(group.prefix, number), additions.touched(steps, number)
             group.multisets[number] = self._layout.multiset(number, contents, prefix, touched)
-        is_fresh = self._is_global and group.stored is None
+        is_fresh = group.is_withheld or (self._is_global and group.stored is None)
         lsns: list[int] = [] if is_fresh else [BEFORE]
         shown = [] if is_fresh else [self._shown(group)]
         for lsn in sorted(steps) if len(steps) > 1 else steps:
@@ -334,7 +364,8 @@ class AccumulateEvaluation:
                 lsns.append(lsn)
                 shown.append(now)
         self._keep(group, outcome)
-        shown = shown if self._layout.top is None else without_common(shown)
+        if self._layout.top is not None and self._withheld is None:  # else all rows may have to be withdrawn
+            shown = without_common(shown)
         return _GroupPoints(group.key, lsns, shown, is_fresh) if is_fresh or len(lsns) > 1 else None
 
     def _advance(self, group: "_Group", step: "_Step", different: Numbers, lsn: int) -> None:
@@ -349,6 +380,10 @@ class AccumulateEvaluation:
             )
 
         numbers, added = group.numbers, self._layout.added
+        group.unknown += step.unknown
+        numbers[0] += step.unknown
+        if group.unknown < 0:
+            raise refusal("rows that cannot be evaluated", group.unknown)
         if step.numbers is not None:
             numbers[:added] = map(add, numbers, step.numbers)
         if step.values is not None:
@@ -364,6 +399,8 @@ class AccumulateEvaluation:
     def _shown(self, group: "_Group") -> Shown | None:
         if not group.numbers[0] and not self._is_global:
             return None
+        if group.unknown:
+            return _Unknown(group.unknown)
         for multiset in group.multisets.values():
             if isinstance(multiset, TopRows):
                 return multiset.shown()
@@ -372,7 +409,7 @@ class AccumulateEvaluation:
     def _keep(self, group: "_Group", outcome: Outcome) -> None:
         is_there = self._is_global or group.numbers[0]
         key = group.key if is_digest(group.prefix) else None
-        data = self._layout.encode(group.numbers, key) if is_there else None
+        data = self._layout.encode(group.numbers, key, group.unknown) if is_there else None
         outcome.change(group.prefix + ACCUMULATORS_TAG, group.stored, data)
         for multiset in group.multisets.values():
             multiset.conclude(outcome)
@@ -392,9 +429,10 @@ class AccumulateEvaluation:
         if len(call.call.points):
             yield call
 
-    def _evaluated(self, call: "_GroupCall") -> tuple[ResultPoints, ResultRows]:
+    def _evaluated(self, call: "_GroupCall", status: KeyStatus | None) -> tuple[ResultPoints, ResultRows]:
         points, packed_keys = call.call.points, call.call.keys
-        there = self._layout.rows(call.shown)
+        unknown = {n: shown for n, shown in enumerate(call.shown) if isinstance(shown, _Unknown)}
+        there = self._layout.rows([None if n in unknown else shown for n, shown in enumerate(call.shown)])
         numbers = [number for number, _ in there]
         groups = [points.groups[number] for number in numbers]
         keys = [_decode_key(key) for key in packed_keys]
@@ -402,7 +440,17 @@ class AccumulateEvaluation:
             numbers, groups, [keys[group] for group in groups], [shown for _, shown in there]
         )
         tables = {ACCUMULATORS_TABLE: rows} | points.tables(has_steps=self._has_steps)
-        return points, self._evaluator.rows(tables, lambda group: self._key_name(packed_keys[group]))
+        points.failures = None if status is None else {}
+        found = self._evaluator.rows(
+            tables, lambda group: self._key_name(packed_keys[group]), failures=points.failures
+        )
+        if status is not None and points.failures is not None:
+            for number, of_group in unknown.items():
+                problem = f"{of_group.rows:,} of its rows cannot be evaluated"
+                name = self._key_name(packed_keys[points.groups[number]])
+                points.failures[number] = EvaluationError(self._name, name, problem)
+            status.note_points(points, packed_keys)
+        return points, found
 
     def _key_name(self, key: bytes) -> str:
         return msgspec.json.encode(dict(zip(self._key_names, _decode_key(key), strict=True))).decode()
@@ -417,6 +465,9 @@ class _Group:
     stored: bytes | None
     numbers: Numbers
     multisets: dict[int, OrderedMultiset]
+    is_withheld: bool = False
+    unknown: int = 0
+    """How many of its rows cannot be evaluated."""
 
 
 @dataclass(slots=True)
@@ -445,11 +496,13 @@ class _Step:
         numbers: What is added to the first numbers; None if nothing is.
         values: What is added to the multisets, by their number and the sort key; None if nothing is.
         texts: The texts of the values that are added, by sort key, of a TOP.
+        unknown: How many rows are added that cannot be evaluated.
     """
 
     numbers: Numbers | None = None
     values: dict[int, dict[bytes, int]] | None = None
     texts: dict[bytes, str] = field(default_factory=dict)
+    unknown: int = 0
 
 
 class _Additions:
@@ -478,6 +531,8 @@ class _Additions:
             if number == _NUMBERS:
                 more = addition(values)
                 step.numbers = more if step.numbers is None else list(map(add, step.numbers, more))
+            elif number == UNKNOWN_ROWS:
+                step.unknown += values[0]
             elif number != TOUCH_INPUT:
                 self._add_value(step, number, values)
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from slackwater.engine.evaluate.points import MAX_ROWS_PER_CALL, Call
 from slackwater.engine.evaluate.touched_keys import OWN_LSN, TouchedKeys
+from slackwater.engine.evaluate.withheld import KeyStatus, WithheldKeys
 from slackwater.engine.index import Contents
 from slackwater.engine.payloads import Event, Outcome
 from slackwater.engine.settings import PartEvaluator
@@ -25,6 +26,7 @@ from slackwater.engine.state.entry import (
     sharer_part,
 )
 from slackwater.sql.plan import DocumentsOutput, RowsPart, StagePlan
+from slackwater.sql.stage_evaluation import Failures
 
 LARGE_KEY_ENTRIES: Final = 64
 """The number of a key's entries from which on the rows of the events are read first, since perhaps none of
@@ -64,7 +66,15 @@ class LatestEvaluation:
     needs.
     """
 
-    def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, sharer: int = 0) -> None:
+    def __init__(
+        self,
+        stage: StagePlan,
+        rows: RowsPart,
+        evaluator: PartEvaluator,
+        sharer: int = 0,
+        withheld: WithheldKeys | None = None,
+    ) -> None:
+        self._withheld = withheld
         assert isinstance(rows.output, DocumentsOutput)  # noqa: S101 - else there is no `latest_statement`
         self._view = rows.output.view
         self._document_tag = sharer_part(sharer) + DOCUMENT_TAG
@@ -149,6 +159,7 @@ class LatestEvaluation:
                 return
             entries = contents.group(group)
         changed = len(outcome.changes)
+        is_withheld = self._withheld is not None and (self._withheld.entry(key), b"") in entries
         kept, last = self._merged(entries, len(group), new_rows, outcome)
         for tail, lsn in deletes.items() if deletes else ():
             if tail in new_rows:
@@ -157,8 +168,10 @@ class LatestEvaluation:
             if new is not None:
                 outcome.change(group + tail, None, new)
                 kept.append((tail[0], new))
-        if len(outcome.changes) == changed and not (self._is_global and last is None):
+        if len(outcome.changes) == changed and not (self._is_global and last is None and not is_withheld):
             return
+        if is_withheld:
+            call.withheld.add(len(call.last))
         call.add(key, (group + self._document_tag, last), kept)
 
     def _merged(
@@ -196,7 +209,15 @@ class LatestEvaluation:
         if not keys:
             return
         rows = call.call.versions(self._touched.codecs)
-        results = self._evaluator.latest(rows, keys, lambda number: newest(keys[number]))
+        failures: Failures | None = None if self._withheld is None else {}
+        results = self._evaluator.latest(rows, keys, lambda number: newest(keys[number]), failures)
+        if self._withheld is not None and failures is not None:
+            status = KeyStatus(self._withheld, outcome)
+            for number in call.withheld:
+                status.begin(keys[number])
+            for number in sorted(call.withheld | failures.keys()):
+                status.note(keys[number], lsn, failures.get(number))
+            status.keep()
         found = {group: (key.encode(), document) for group, key, document in results}
         documents = outcome.view(self._view)
         for number, (name, last) in enumerate(call.last):
@@ -220,6 +241,8 @@ class _LatestCall:
     last: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     """Names and values of the entries of the keys' last documents."""
     size: int = 0
+    withheld: set[int] = field(default_factory=set)
+    """The numbers of the keys that were withheld before the batch."""
 
     def add(self, key: bytes, last: tuple[bytes, bytes | None], rows: list[tuple[int, bytes]]) -> None:
         """Adds a key with its rows, by tag."""

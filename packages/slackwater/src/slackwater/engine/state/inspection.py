@@ -22,6 +22,7 @@ from slackwater.engine.state.entry import (
     MULTISET_TAG,
     OWNER_TAG,
     RANKS_TAG,
+    WITHHELD_TAG,
     Change,
     Entry,
     group_width,
@@ -54,11 +55,13 @@ DOCUMENTS: Final = "documents"
 GROUPS: Final = "groups"
 VALUES: Final = "values"
 OWNERS: Final = "partitions"
+WITHHELD: Final = "withheld"
 _KINDS: Final = {
     DOCUMENT_TAG: DOCUMENTS,
     ACCUMULATORS_TAG: GROUPS,
     MULTISET_TAG: VALUES,
     RANKS_TAG: VALUES,
+    WITHHELD_TAG: WITHHELD,
     OWNER_TAG: OWNERS,
 }
 T = TypeVar("T")

@@ -12,7 +12,7 @@ What accesses the store raises UnavailableError if it does not answer.
 
 import hashlib
 import uuid
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -63,6 +63,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the state can be read from this manifest alone."""
     heads: tuple[tuple[int, int, LogHead], ...] = ()
     """If the manifest is whole: stage, bucket and head of each log."""
+    withheld: dict[int, int] = {}
+    """The number of withheld keys by the number of the view that shows them, without zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class State:
     """The names of the manifests that define the state, oldest first."""
     before: str = ""
     """The name of the previous state; empty if this is the first one, or if there is none yet."""
+    withheld: Mapping[int, int] = field(default_factory=dict)
+    """The number of withheld keys by the number of the view that shows them, without zeros."""
 
     def head(self, stage: int, bucket: int) -> LogHead:
         """Returns the head of a bucket's log."""
@@ -112,10 +116,20 @@ _DECODER = msgspec.msgpack.Decoder(Manifest)
 
 
 def next_state(
-    before: State, fingerprint: str, position: Mapping[str, Any], updates: Iterable[LogUpdate]
+    before: State,
+    fingerprint: str,
+    position: Mapping[str, Any],
+    updates: Iterable[LogUpdate],
+    withheld: Mapping[int, int] | None = None,
 ) -> tuple[State, WrittenManifest]:
-    """Returns the state that a batch leads to, and its manifest. There is at most one update for each log."""
+    """Returns the state that a batch leads to, and its manifest. There is at most one update for each log.
+
+    This many more keys are withheld in it, by the number of the view that shows them.
+    """
     updates = tuple(updates)
+    counts = Counter(before.withheld)
+    counts.update(withheld or {})
+    counts = +counts
     heads = _heads_after(before.heads, updates)
     is_whole = not before.chain or len(before.chain) >= MAX_CHAIN
     manifest = Manifest(
@@ -127,11 +141,13 @@ def next_state(
         updates=() if is_whole else updates,
         is_whole=is_whole,
         heads=tuple((*place, head) for place, head in sorted(heads.items())) if is_whole else (),
+        withheld=dict(sorted(counts.items())),
     )
     data = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL).compress(_ENCODER.encode(manifest))
     written = WrittenManifest(_name(manifest.batch_id, data), data)
     chain = (written.name,) if is_whole else (*before.chain, written.name)
-    return State(written.name, manifest.batch_id, position, heads, chain, before.name), written
+    state = State(written.name, manifest.batch_id, position, heads, chain, before.name, manifest.withheld)
+    return state, written
 
 
 def read_state(
@@ -179,9 +195,11 @@ def state_after(before: State, name: str, manifest: Manifest) -> State:
     """Returns the state of a manifest; `before` is the previous state, unless the manifest is whole."""
     if manifest.is_whole:
         heads = {(stage, bucket): head for stage, bucket, head in manifest.heads}
-        return State(name, manifest.batch_id, manifest.position, heads, (name,), manifest.before)
-    heads = _heads_after(before.heads, manifest.updates)
-    return State(name, manifest.batch_id, manifest.position, heads, (*before.chain, name), manifest.before)
+        chain: tuple[str, ...] = (name,)
+    else:
+        heads, chain = _heads_after(before.heads, manifest.updates), (*before.chain, name)
+    position, withheld = manifest.position, manifest.withheld
+    return State(name, manifest.batch_id, position, heads, chain, manifest.before, withheld)
 
 
 def decode_manifest(name: str, data: bytes, fingerprint: str | None = None) -> Manifest:
@@ -345,12 +363,17 @@ class StateKeeper:
         return self.state
 
     def prepare(
-        self, position: Mapping[str, Any], writes: Iterable[LogWrite], updates: Iterable[LogUpdate] = ()
+        self,
+        position: Mapping[str, Any],
+        writes: Iterable[LogWrite],
+        updates: Iterable[LogUpdate] = (),
+        withheld: Mapping[int, int] | None = None,
     ) -> str:
         """Writes the state that the next batch leads to; returns the name of its manifest.
 
         It may be called again, with another batch, as long as none has been adopted. Blobs of `updates` are
-        in segments that tasks have written, those of `writes` are not in one yet.
+        in segments that tasks have written, those of `writes` are not in one yet. This many more keys are
+        `withheld`, by the number of the view that shows them.
         """
         updates = list(updates)
         if writes := list(writes):
@@ -360,7 +383,7 @@ class StateKeeper:
                 self._store.write(segment_path(name), data)
             updates += placed
         updates.sort(key=lambda update: (update.stage, update.bucket))
-        state, manifest = next_state(self.state, self._fingerprint, position, updates)
+        state, manifest = next_state(self.state, self._fingerprint, position, updates, withheld)
         self._store.write(manifest_path(manifest.name), manifest.data)
         self._prepared = state, manifest
         return manifest.name

@@ -286,13 +286,14 @@ class Cutter:
         read = [*(name for name, _ in groups), *(column for each in found.kept for column in each.columns)]
         assembly = self._assembled(below, read)
         statement = assembly.partials_statement(groups, found.kept)
+        of_groups = assembly.partials_statement(groups, ())
         if is_inline:
             stage = self._stages.new()
-            output = PartialsOutput(len(groups), stage)
+            output = PartialsOutput(len(groups), stage, of_groups)
             return stage, self._stages.rows_part(stage, assembly, statement, output)
         feeding = self._stages.stage_of(below)
         stage = self._stages.new()
-        self._stages.finish(feeding, assembly, statement, PartialsOutput(len(groups), stage))
+        self._stages.finish(feeding, assembly, statement, PartialsOutput(len(groups), stage, of_groups))
         return stage, None
 
     def _union(self, union: Union, needed: frozenset[str]) -> Fragment:
