@@ -63,7 +63,7 @@ def test_the_order_of_rows_never_reaches_a_document(
     aggregate: str, expected: object, catalog: Catalog, live_documents: LiveDocuments
 ) -> None:
     sql = f"SELECT TRANSACTIONALLY l.order_id, {aggregate} AS out FROM order_lines l GROUP BY l.order_id"  # noqa: S608
-    plan = compile_pipeline([("v.sql", sql)], catalog)
+    plan = compile_pipeline([("v.sql", sql)], catalog, accumulates=False)
     rows = [line(1, "c", 1, "1.00"), line(2, "a", 2, "2.00"), line(3, "b", 2, "2.00")]
 
     for order in permutations(rows):
