@@ -19,7 +19,7 @@ from slackwater.protocol import InputError, parse_position
 from slackwater.sql.catalog import Catalog, Table, TypeKind
 from slackwater.sql.planner.cutting import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
-from slackwater_lab.column_types import PREPARATION, SAMPLES, SCHEMA
+from slackwater_lab.column_types import PREPARATION, SAMPLES, SCHEMA, TYPES
 from slackwater_lab.errors import ProgramEndedError
 from slackwater_lab.programs import Product, slackwater_command
 from slackwater_lab.topics import open_consumer
@@ -134,9 +134,7 @@ def test_no_row_is_deleted_whose_key_the_database_has_not_told(
 
 def _declared(name: str, declared: str) -> Table:
     columns = f"key {declared} PRIMARY KEY, other int NOT NULL"
-    mood = f"CREATE TYPE {SCHEMA}.mood AS ENUM ('sad', 'ok');"
-    declared_type = columns.replace("key mood", f"key {SCHEMA}.mood")
-    (table,) = parse_catalog({"": f"{mood} CREATE TABLE {name} ({declared_type});"}).tables
+    (table,) = parse_catalog({"": f"{TYPES} CREATE TABLE {name} ({columns});"}).tables
     return table
 
 

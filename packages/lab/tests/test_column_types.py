@@ -5,17 +5,16 @@ from pathlib import Path
 import pytest
 
 from slackwater.sql.postgres import parse_catalog
-from slackwater_lab.column_types import EXACT, IDENTITIES, PAGE, SAMPLES, STEPS, Outcome, Sample, page
+from slackwater_lab.column_types import EXACT, IDENTITIES, PAGE, SAMPLES, STEPS, TYPES, Outcome, Sample, page
 
 WRITTEN = (Path(__file__).parents[3] / PAGE).read_text(encoding="utf-8")
-MOOD = "CREATE TYPE ty.mood AS ENUM ('sad', 'ok');"
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.type)
 def test_a_type_that_is_refused_is_refused_on_the_page(sample: Sample, identity: str) -> None:
     full = "ALTER TABLE ty.t REPLICA IDENTITY FULL;" if identity == "full" else ""
-    ddl = f"{MOOD} CREATE TABLE ty.t (id int PRIMARY KEY, v {sample.type}); {full}"
+    ddl = f"{TYPES} CREATE TABLE ty.t (id int PRIMARY KEY, v {sample.type}); {full}"
     (table,) = parse_catalog({"": ddl}).tables
     of = table.columns[1].type
     lines = [line for line in WRITTEN.splitlines() if line.startswith(f"| `{sample.type}` |")]

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
@@ -32,13 +33,24 @@ from slackwater.sql.row_codec import RowCodec, WireRow
 from slackwater_lab.topics import open_consumer
 
 SCHEMA: Final = "ty"
-PREPARATION: Final = """
+TYPES: Final = """
+CREATE TYPE ty.mood AS ENUM ('sad', 'ok');
+CREATE TYPE ty.address AS (street text, number int);
+CREATE TYPE ty.floats AS RANGE (subtype = float8);
+CREATE DOMAIN ty.year AS int CHECK (VALUE > 1900);
+CREATE DOMAIN ty.tags AS text[];
+CREATE DOMAIN ty.document AS hstore;
+"""
+PREPARATION: Final = f"""
 CREATE EXTENSION IF NOT EXISTS citext;
 CREATE EXTENSION IF NOT EXISTS hstore;
+CREATE EXTENSION IF NOT EXISTS ltree;
 CREATE SCHEMA ty;
-CREATE TYPE ty.mood AS ENUM ('sad', 'ok');
+{TYPES}
 SET search_path = ty, public;
 """
+_BASES: Final = {"tags": "text[]", "document": "hstore"}
+"""The base types of domains whose values are compared as those of another type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +275,17 @@ class _Judge:
         of = self._column.type
         arrow = pa.table({name: pa.array([value], of.arrow) for name, value in zip("vn", row, strict=True)})
         shown = ", ".join(in_duckdb(of, f"({of.duckdb_expression(column)})") for column in "vn")
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.register("given", arrow)
-            found = connection.execute(f"SELECT {shown} FROM given").fetchone()
-        return found or ()
+        connection = _in_memory()
+        connection.register("given", arrow)
+        (found,) = connection.execute(f"SELECT {shown} FROM given").fetchall()
+        return tuple(found)
+
+
+@cache
+def _in_memory() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 def _step(op: str, number: int) -> str:
@@ -287,6 +305,7 @@ def _shown(value: Any) -> str:
 
 def in_database(name: str, column: str) -> str:
     """Returns SQL of PostgreSQL for the text, or the array of texts, of a column of this type."""
+    name = _BASES.get(name, name)
     if name.endswith("[]"):
         element = in_database(name.removesuffix("[]"), "e")
         return (
@@ -303,9 +322,23 @@ def in_database(name: str, column: str) -> str:
         return f"CASE WHEN isfinite({column}) THEN {microseconds} ELSE {column}::text END"
     if kind == "time":
         return microseconds
+    if kind == "hstore":
+        return f"hstore_to_json({column})::text"
+    if kind == "interval":
+        parts = _interval(column, "extract({0} FROM {1})::bigint", "extract(second FROM {1}) * 1000000")
+        return f"CASE WHEN {column} IS NOT NULL THEN concat_ws(' ', {parts}) END"
     if kind == "bytea":
         return f"encode({column}, 'hex')"
     return f"host({column}) || '/' || masklen({column})" if kind == "inet" else _plain(kind, column)
+
+
+def _interval(value: str, part: str, microseconds: str) -> str:
+    """Returns SQL for the months, days and microseconds of an interval."""
+    year, month, day, hour, minute = (
+        part.format(each, value) for each in ("year", "month", "day", "hour", "minute")
+    )
+    of_day = f"({hour} * 60 + {minute}) * 60000000 + {microseconds.format('', value)}"
+    return f"{year} * 12 + {month}, {day}, CAST({of_day} AS bigint)"
 
 
 def _plain(kind: str, column: str) -> str:
@@ -323,6 +356,9 @@ def in_duckdb(column_type: ColumnType, value: str) -> str:
     if kind in {TypeKind.TIMESTAMP, TypeKind.TIMESTAMPTZ}:
         microseconds = f"CAST(epoch_us({value}) AS VARCHAR)"
         return f"CASE WHEN isfinite({value}) THEN {microseconds} ELSE CAST({value} AS VARCHAR) END"
+    if kind is TypeKind.INTERVAL:
+        parts = _interval(value, "datepart('{0}', {1})", "datepart('microsecond', {1})")
+        return f"CASE WHEN {value} IS NOT NULL THEN concat_ws(' ', {parts}) END"
     if kind is TypeKind.TIME:
         return f"CAST(epoch_us({value}) AS VARCHAR)"
     return f"lower(hex({value}))" if kind is TypeKind.BYTEA else f"CAST({value} AS VARCHAR)"
@@ -344,6 +380,8 @@ def is_same(column_type: ColumnType, wanted: Any, got: Any) -> bool:
         return pack("f", float(wanted)) == pack("f", float(got))
     if column_type.kind is TypeKind.DOUBLE:
         return repr(float(wanted)) == repr(float(got))
+    if column_type.name == "hstore":
+        return bool(json.loads(wanted) == json.loads(got))
     if column_type.name == "inet":
         return wanted in (got, f"{got}/32", f"{got}/128")
     return wanted == got

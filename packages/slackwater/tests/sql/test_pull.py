@@ -1,11 +1,15 @@
-"""DDL pulled from a real catalogue."""
+"""DDL pulled from a real catalogue, and dumped."""
 
+# ruff: noqa: E501 - SQL on few lines
+
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from slackwater.sql.catalog import Column
 from slackwater.sql.errors import MissingTablesError
 from slackwater.sql.postgres import find_tables, parse_catalog, published_by_partition, pull_schema
 
@@ -30,6 +34,44 @@ CREATE TABLE keyless (a int);
 """
 COMPUTED = "computed numeric(14,2) NOT NULL GENERATED ALWAYS AS (f * 2) STORED"
 WANTED = ["inv.kinds", "inv.Odd Name", "keyless"]
+
+
+DUMPED = """
+CREATE EXTENSION citext; CREATE EXTENSION hstore; CREATE EXTENSION ltree; CREATE SCHEMA "Odd";
+CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE "Odd".mood AS ENUM ('x');
+CREATE TYPE address AS (street text, number int); CREATE TYPE floats AS RANGE (subtype = float8);
+CREATE DOMAIN year AS int CHECK (VALUE > 1900); CREATE DOMAIN tags AS text[]; CREATE DOMAIN "Odd".fun AS mood;
+CREATE FUNCTION doubled(a int) RETURNS int LANGUAGE sql IMMUTABLE
+    BEGIN ATOMIC SELECT CASE WHEN a > 0 THEN a * 2 END; END;
+CREATE PROCEDURE p() LANGUAGE plpgsql AS $x$ BEGIN CREATE TABLE y (a int); END $x$;
+CREATE FUNCTION g() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+CREATE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN NULL; END $$;
+CREATE TABLE person (id int GENERATED ALWAYS AS IDENTITY, name citext COLLATE "C" NOT NULL DEFAULT 'it''s;',
+    home address, born year, tags tags, years year[], span floats, m "Odd".mood, f "Odd".fun, h hstore[], l ltree,
+    b bit varying(3), c "char", i interval day to second(3), money money, n numeric(50,2)[] NOT NULL, o int4range,
+    serial bigserial, twice int GENERATED ALWAYS AS (doubled(1)) STORED, t time(3) with time zone, u name, v xml,
+    CONSTRAINT person_key PRIMARY KEY (id), EXCLUDE USING gist (o WITH &&), CHECK (born > 0), UNIQUE (name, id));
+COMMENT ON TABLE person IS 'CREATE TABLE no (a int);'; COMMENT ON COLUMN person.name IS E'\\restrict\n';
+CREATE TABLE author (books int DEFAULT 1, born year NOT NULL) INHERITS (person);
+CREATE TABLE payment (id int, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+CREATE TABLE payment_1 PARTITION OF payment FOR VALUES FROM ('2022-01-01') TO (MAXVALUE);
+ALTER TABLE payment_1 REPLICA IDENTITY FULL;
+CREATE UNIQUE INDEX "both" ON person (name, id); ALTER TABLE person REPLICA IDENTITY USING INDEX "both";
+CREATE INDEX ON person ((name || 'x')) WHERE born > 1950; CREATE STATISTICS st ON id, name FROM person;
+CREATE VIEW v AS SELECT id, CASE WHEN born > 0 THEN 1 END AS one FROM person;
+CREATE MATERIALIZED VIEW mv AS SELECT 1 AS one; CREATE RECURSIVE VIEW r (n) AS SELECT 1;
+CREATE RULE ru AS ON INSERT TO payment DO ALSO (SELECT 1; SELECT 2);
+CREATE TRIGGER t BEFORE UPDATE ON person FOR EACH ROW EXECUTE FUNCTION g();
+CREATE EVENT TRIGGER et ON ddl_command_end EXECUTE FUNCTION e();
+CREATE AGGREGATE total (int) (SFUNC = int4pl, STYPE = int); CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int,
+    FUNCTION = int4eq); CREATE CAST (address AS text) WITH INOUT; CREATE COLLATION co FROM "C";
+CREATE TEXT SEARCH CONFIGURATION ts (COPY = english); CREATE PUBLICATION pub FOR TABLE person;
+ALTER TABLE person ENABLE ROW LEVEL SECURITY; CREATE POLICY po ON person USING (true);
+ALTER TABLE person CLUSTER ON person_key; ALTER TABLE person ALTER name SET STATISTICS 10;
+GRANT SELECT ON person TO PUBLIC; ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC;
+CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE ft (a int) SERVER s;
+CREATE UNLOGGED TABLE unlogged (id int PRIMARY KEY);
+"""
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +230,38 @@ def test_the_tables_of_a_schema_or_of_all_are_found(connection: "psycopg.Connect
     assert {"found.a", "found.b", "inv.kinds", "inv.Odd Name", "public.keyless"} <= set(everything)
     assert not [name for name in everything if name.startswith(("pg_", "information_schema"))]
     assert find_tables(connection, ["none"]) == ()
+
+
+@pytest.mark.integration
+def test_what_pg_dump_writes_declares_what_the_catalogue_has(connection: "psycopg.Connection") -> None:
+    import psycopg
+
+    from slackwater.dev.postgres import find_postgres, unprivileged_account
+
+    connection.execute("CREATE DATABASE dumped")
+    at = connection.info
+    dsn = f"postgresql://{at.user}@{at.host}:{at.port}/dumped"
+    with psycopg.connect(dsn, autocommit=True) as database:
+        database.execute(DUMPED)
+        program = next(find_postgres(unprivileged_account())).path.with_name("pg_dump")
+        names = find_tables(database)
+        catalogue = parse_catalog({"": pull_schema(database, names, keeps_generated=True)})
+    for options in ((), ("--clean", "--if-exists", "--create")):
+        argv = [str(program), "--schema-only", *options, dsn]
+        dump = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+        written = {table.full_name: table for table in parse_catalog({"dump.sql": dump}).tables}
+        assert set(written) == {*names, "public.payment_1", "public.unlogged"}
+        for table in catalogue.tables:
+            own = written[table.full_name]
+            assert (own.primary_key, own.identity_index) == (table.primary_key, table.identity_index)
+            assert [_without_default(column) for column in own.columns] == list(
+                map(_without_default, table.columns)
+            )
+        assert written["public.payment_1"].replica_identity_full
+        assert written["public.person"].children == ("public.author",)
+
+
+def _without_default(column: Column) -> tuple[object, ...]:
+    """What a column is, but the DEFAULTs that only a dump has, and the words of a refusal."""
+    of = column.type
+    return (column.name, str(of).removeprefix("public."), of.kind, of.is_supported, column.nullable)

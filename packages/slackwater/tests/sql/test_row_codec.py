@@ -1,7 +1,10 @@
 import json
 import pickle
+from base64 import b64encode
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,3 +173,65 @@ def test_a_record_from_before_a_column_was_added_has_its_default_or_null() -> No
     for wrong in (b'{"note": "n"}', b'{"id": 1, "state": null}'):
         with pytest.raises(RowContradictsSchemaError):
             codec.decode(wrong)
+
+
+def _in_view(column_type: str, value: object) -> str:
+    """Returns the text of what a view sees of a connector's value."""
+    (table,) = parse_catalog({"t.sql": f"CREATE TABLE t (id int PRIMARY KEY, v {column_type})"}).tables
+    of, codec = table.columns[1].type, RowCodec(table, ["v"])
+    row = codec.decode(json.dumps({"v": value}).encode())
+    assert codec.unpack(codec.encode(row)) == row
+    with duckdb.connect() as connection:
+        connection.register("given", pa.table({"v": pa.array(row, of.arrow)}))
+        found = connection.execute(f"SELECT CAST({of.duckdb_expression('v')} AS VARCHAR) FROM given")  # noqa: S608
+        ((text,),) = found.fetchall()
+    return str(text)
+
+
+@given(st.text("01", min_size=1, max_size=128))
+def test_a_bit_string_has_the_length_that_its_column_declares(bits: str) -> None:
+    number = int(bits, 2)
+    written = b64encode(number.to_bytes((number.bit_length() + 7) // 8, "little")).decode()
+    assert _in_view(f"bit({len(bits)})", bool(number) if len(bits) == 1 else written) == bits
+
+
+def test_a_bit_string_that_is_too_long_contradicts_its_declaration() -> None:
+    with pytest.raises(RowContradictsSchemaError, match=r"bit\(3\)"):
+        _in_view("bit(3)", "CA==")
+
+
+@given(*[st.integers(-1000, 1000)] * 5, st.integers(-59_999_999, 59_999_999))
+def test_an_interval_keeps_its_months_days_and_microseconds(
+    years: int, months: int, days: int, hours: int, minutes: int, microseconds: int
+) -> None:
+    sign, (seconds, fraction) = "-" if microseconds < 0 else "", divmod(abs(microseconds), 1_000_000)
+    written = f"P{years}Y{months}M{days}DT{hours}H{minutes}M{sign}{seconds}.{fraction:06d}S"
+    of_day = (hours * 60 + minutes) * 60_000_000 + microseconds
+    parts = f"to_months({years * 12 + months}) + to_days({days}) + to_microseconds({of_day})"
+    ((expected,),) = duckdb.sql(f"SELECT CAST({parts} AS VARCHAR)").fetchall()
+    assert _in_view("interval", written) == expected
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value"),
+    [
+        ("interval", 2_802_600_000_000),  # interval.handling.mode=numeric
+        ("interval", "1 day"),
+        ("tstzrange", '["2026-01-01 01:00:00+01",)'),
+        ("hstore", {"a": "1"}),  # hstore.handling.mode=map
+        ("numeric(40,2)", "1234567890123456789012345678901234567.00"),
+    ],
+)
+def test_a_value_in_another_form_is_refused(column_type: str, value: object) -> None:
+    with pytest.raises(RowContradictsSchemaError):
+        _in_view(column_type, value)
+
+
+def test_a_placeholder_stands_for_a_value_of_each_type_that_may_be_large() -> None:
+    ddl = "CREATE TABLE t (id int PRIMARY KEY, h hstore, b bytea[], r numrange, l ltree, z tstzrange)"
+    codec = RowCodec(parse_catalog({"t.sql": ddl}).tables[0], ["h", "b", "r", "l", "z"])
+    row = {"h": f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}', "b": [b64encode(UNAVAILABLE.encode()).decode()]}
+    row |= dict.fromkeys("rlz", UNAVAILABLE)
+    for of_hstore in (row["h"], UNAVAILABLE):  # of a domain over it
+        raw = json.dumps(row | {"h": of_hstore}).encode()
+        assert codec.unavailable(codec.decode(raw)) == ("h", "b", "r", "l", "z")

@@ -174,6 +174,7 @@ def reading_properties(prefix: str, heartbeat_ms: int = 3_000) -> dict[str, str]
         "skipped.operations": "none",
         "decimal.handling.mode": "string",
         "time.precision.mode": "adaptive",
+        "interval.handling.mode": "string",
         "binary.handling.mode": "bytes",
         "heartbeat.interval.ms": str(heartbeat_ms),
         "notification.enabled.channels": "sink",

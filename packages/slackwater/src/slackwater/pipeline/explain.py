@@ -135,6 +135,10 @@ def explain(
     if definition.sql is not None:
         uses = definition.sql.stage_uses(definition.published, definition.scope)
         hints = [*_replica_identities(plan, definition.sql, definition.published), *hints]
+        if passed_over := definition.sql.catalog.passed_over:
+            hints.append(
+                f"the schema files have statements that say nothing about rows: {', '.join(passed_over)}"
+            )
     return Explanation(
         name=definition.name,
         source=definition.source,

@@ -50,6 +50,8 @@ class TypeKind(StrEnum):
     UUID = "uuid"
     JSON = "json"
     BYTEA = "bytea"
+    BIT = "bit"
+    INTERVAL = "interval"
     ARRAY = "array"
     CARRIED = "carried"
     UNSUPPORTED = "unsupported"
@@ -59,8 +61,15 @@ INTEGER_KINDS = frozenset({TypeKind.SMALLINT, TypeKind.INTEGER, TypeKind.BIGINT}
 TIME_KINDS = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIME})
 FLOAT_KINDS = frozenset({TypeKind.REAL, TypeKind.DOUBLE})
 ELEMENT_KINDS = frozenset(
-    set(TypeKind) - {TypeKind.ARRAY, TypeKind.BYTEA, TypeKind.CARRIED, TypeKind.UNSUPPORTED}
+    set(TypeKind) - {TypeKind.ARRAY, TypeKind.BIT, TypeKind.CARRIED, TypeKind.INTERVAL, TypeKind.UNSUPPORTED}
 )
+
+_CAST = frozenset(
+    {
+        TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON, TypeKind.CARRIED, TypeKind.BIT, TypeKind.INTERVAL,
+    }
+)  # fmt: skip
+"""Values that DuckDB reads from their texts."""
 
 _WIDER = (TypeKind.SMALLINT, TypeKind.INTEGER, TypeKind.BIGINT)
 _LENGTH = re.compile(r"character varying\(([0-9]+)\)")
@@ -68,6 +77,9 @@ _NESTED_JSON = re.compile(r"\bJSON(?=[\[\],)]|$)")
 
 _FLOAT = float | Literal["NaN", "Infinity", "-Infinity"]
 _FLOAT_WORDS = 'a number, "NaN", "Infinity" or "-Infinity"'
+_DURATION = (
+    r"\AP(-?[0-9]+Y)?(-?[0-9]+M)?(-?[0-9]+D)?(T(-?[0-9]+H)?(-?[0-9]+M)?(-?[0-9]+(\.[0-9]{1,6})?S)?)?\Z"
+)
 _ZONED = r"\A(-?infinity|[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z)\Z"
 
 
@@ -103,6 +115,10 @@ _FORMS: dict[TypeKind, _Form] = {
     TypeKind.UUID: _Form("a string of 36 characters", Annotated[str, Meta(min_length=36, max_length=36)]),
     TypeKind.JSON: _Form("a string that holds JSON"),
     TypeKind.BYTEA: _Form("a base64 string", duckdb="BLOB"),
+    TypeKind.BIT: _Form("bytes as a base64 string, the lowest bits first"),
+    TypeKind.INTERVAL: _Form(
+        "an ISO 8601 duration (interval.handling.mode=string)", Annotated[str, Meta(pattern=_DURATION)]
+    ),
     TypeKind.CARRIED: _Form("DuckDB's text of the value"),
     TypeKind.UNSUPPORTED: _Form(),
 }
@@ -121,6 +137,7 @@ class ColumnType:
         may_be_unavailable: Whether updates that do not change the value may omit it.
         infinities: The numbers that represent -infinity and infinity, if the type has them.
         is_lost: Whether records contain no values, or wrong ones, so not even their text can be shown.
+        texts: If only some texts are values: a regular expression, and the texts in words.
         is_form_known: Whether the connector's configuration is known to give values this form. Otherwise a
             value that could mean something else in another form is refused.
     """
@@ -136,6 +153,7 @@ class ColumnType:
     may_be_unavailable: bool = False
     infinities: tuple[int, int] | None = None
     is_lost: bool = False
+    texts: tuple[str, str] | None = None
     is_form_known: bool = True
 
     def __str__(self) -> str:
@@ -225,7 +243,9 @@ class ColumnType:
             return f"{unit} as an integer (time.precision.mode=adaptive)"
         if self.element is not None:
             return f"an array, each element null or {self.element.expected}"
-        return _FORMS[self.kind].words
+        if self.kind is TypeKind.BIT and self.precision == 1:
+            return _FORMS[TypeKind.BOOLEAN].words
+        return _FORMS[self.kind].words if self.texts is None else self.texts[1]
 
     def duckdb_expression(self, column: str) -> str:
         """Returns SQL that converts the transport value in `column` exactly into this type's DuckDB value."""
@@ -243,7 +263,7 @@ class ColumnType:
             return self._with_infinities(column, f"{make}({column})")
         if self.kind is TypeKind.CARRIED and self.text_form != self.duckdb:
             return f"CAST(CAST({column} AS {self.text_form}) AS {self.duckdb})"
-        if self.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON, TypeKind.CARRIED}:
+        if self.kind in _CAST:
             return f"CAST({column} AS {self.duckdb})"
         return column
 
@@ -270,7 +290,7 @@ class ColumnType:
         )
 
     def _array_expression(self, column: str, element: "ColumnType") -> str:
-        if element.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON}:
+        if element.kind in _CAST:
             return f"CAST({column} AS {self.duckdb})"
         converted = element.duckdb_expression("x")
         return column if converted == "x" else f"list_transform({column}, lambda x: {converted})"
@@ -297,6 +317,10 @@ def _wire(column_type: ColumnType) -> Any:
         return Annotated[str, Meta(pattern=_numeric_pattern(column_type.digits, column_type.decimals))]
     if column_type.kind is TypeKind.TIME:
         return Annotated[int, Meta(ge=0, le=_DAY_US // 1000 if column_type.is_millisecond else _DAY_US)]
+    if column_type.kind is TypeKind.BIT and column_type.precision == 1:
+        return bool
+    if column_type.texts is not None:
+        return Annotated[str, Meta(pattern=column_type.texts[0])]
     return _FORMS[column_type.kind].wire
 
 
@@ -338,6 +362,7 @@ class Table:
         replica_identity_full: Whether updates and deletes contain the whole old row.
         identity_index: The index whose columns they contain instead (USING INDEX); may be empty.
         left_out: Names of declared columns without a DEFAULT that a plan does not need.
+        children: Full names of the declared tables that inherit from it.
     """
 
     schema: str
@@ -347,6 +372,7 @@ class Table:
     replica_identity_full: bool
     identity_index: str = ""
     left_out: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -364,9 +390,11 @@ class Catalog:
 
     Attributes:
         tables: The tables; no two have the same schema and name.
+        passed_over: The kinds of statements in the schema files that say nothing about rows.
     """
 
     tables: tuple[Table, ...]
+    passed_over: tuple[str, ...] = ()
 
     @cached_property
     def _by_name(self) -> dict[str, list[Table]]:

@@ -30,6 +30,7 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 """The placeholder that Debezium writes for an unchanged value that the database omitted from its log."""
 
 _UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+_UNAVAILABLE_HSTORE: Final = f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}'
 _UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 _SHOWN_CHARACTERS = 80
 _MISSING_FIELD = re.compile(r"missing required field `(?P<name>.*)`\Z")
@@ -65,7 +66,10 @@ def placeholders_of(column_type: ColumnType) -> tuple[Any, ...]:
     if column_type.kind is TypeKind.BYTEA:
         return (_UNAVAILABLE_BASE64,)
     if column_type.element is None:
-        return (UNAVAILABLE,)
+        own = (_UNAVAILABLE_HSTORE,) if column_type.name == "hstore" else ()  # but not for a domain over it
+        return (UNAVAILABLE, *own)
+    if column_type.element.kind is TypeKind.BYTEA:
+        return ([_UNAVAILABLE_BASE64],)
     if column_type.element.kind is TypeKind.UUID:
         return ([_UNAVAILABLE_UUID],)
     if column_type.element.kind in INTEGER_KINDS | TIME_KINDS:
@@ -280,7 +284,8 @@ def value_text(column_type: ColumnType, raw: bytes, *, is_snapshot: bool = False
         LostValueError: The connector may have written it for another value.
     """
     value = msgspec.json.decode(raw)
-    if isinstance(value, (int, list)) and (check := check_of(column_type)) is not None:
+    is_checked = isinstance(value, (int, list)) or column_type.kind in {TypeKind.BIT, TypeKind.INTERVAL}
+    if value is not None and is_checked and (check := check_of(column_type)) is not None:
         value = check(value, is_snapshot)
     if isinstance(value, int) and column_type.kind in TIME_KINDS:
         return wire_text(column_type, value)

@@ -6,8 +6,10 @@ name. A value that could also be a correct one is refused, too.
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any, Final, get_args
 
@@ -42,6 +44,8 @@ _JAVA_INFINITIES: Final = {
 """What snapshots and arrays contain for infinite dates; PostgreSQL has no finite date as early as these."""
 
 _JAVA_OBJECT: Final = re.compile(r"\[+L?[\w.$]+;?@[0-9a-f]{1,8}\Z")
+_PART: Final = re.compile(r"(-?[0-9.]+)([YMDHS])")
+_SHOWN_AS_NULL: Final = frozenset({"citext", "hstore"})
 _SHOWN_AS_OBJECTS: Final = frozenset({TypeKind.TEXT, TypeKind.JSON, TypeKind.UUID})
 _OF_DAY: Final = r"T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z"
 _LATER_TEXT: Final = rf"\A(1[6-9]|[2-9][0-9])[0-9]{{2}}-[0-9]{{2}}-[0-9]{{2}}{_OF_DAY}\Z"
@@ -190,11 +194,33 @@ def _check_of_known(column_type: ColumnType) -> Check | None:
         return lambda value, _: _timestamp(column_type, value)
     if column_type.kind is TypeKind.TIMESTAMPTZ:
         return lambda text, _: _zoned(text)
-    return None
+    if column_type.kind is TypeKind.BIT:
+        return lambda value, _: _bits(column_type, value)
+    return (lambda text, _: _duration(text)) if column_type.kind is TypeKind.INTERVAL else None
+
+
+def _bits(column_type: ColumnType, value: bool | str) -> str:
+    """Returns a bit string, which a connector writes without its length."""
+    length = column_type.precision or 1
+    number = int(value) if isinstance(value, bool) else int.from_bytes(b64decode(value), "little")
+    if number >> length:
+        raise LostValueError(f"{column_type} as {column_type.expected}", _FORM_HINT)
+    return f"{number:0{length}b}"
+
+
+def _duration(text: str) -> str:
+    """Returns a duration as DuckDB reads it, in the three parts that it has in the database."""
+    date, _, time = text.partition("T")
+    parts = {letter: Decimal(number) for number, letter in _PART.findall(date)}
+    of_day = {letter: Decimal(number) for number, letter in _PART.findall(time)}
+    months = parts.get("Y", 0) * 12 + parts.get("M", 0)
+    seconds = (of_day.get("H", 0) * 60 + of_day.get("M", 0)) * 60 + of_day.get("S", 0)
+    return f"{months} months {parts.get('D', 0)} days {int(seconds * 1_000_000)} microseconds"
 
 
 def _array_check(element: ColumnType) -> Check:
-    has_inner = _has_object if element.kind in _SHOWN_AS_OBJECTS and element.name != "citext" else _has_nulls
+    is_shown = element.kind in _SHOWN_AS_OBJECTS and element.name not in _SHOWN_AS_NULL
+    has_inner = _has_object if is_shown else _has_nulls
     check = _ELEMENT_CHECKS.get(element.kind)
     has_other_form = None if element.is_form_known else _OTHER_FORMS.get(element.kind)
 
@@ -300,6 +326,8 @@ def regular_wire(column_type: ColumnType) -> Any:
         return _at_least(_FIRST_MS, column_type)
     if column_type.kind is TypeKind.TIMESTAMPTZ:
         return Annotated[str, Meta(pattern=_USUAL_TEXT)]
+    if column_type.kind in {TypeKind.BIT, TypeKind.INTERVAL}:
+        return Annotated[str, Meta(pattern=r"\A(?!)")]  # none: each is converted
     return column_type.wire
 
 

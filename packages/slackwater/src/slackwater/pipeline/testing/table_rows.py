@@ -269,12 +269,8 @@ def _scalar(column_type: ColumnType, value: object) -> Any:
         return value
     if kind in FLOAT_KINDS:
         return _float(column_type, value)
-    if kind is TypeKind.NUMERIC:
-        return _numeric(column_type, value)
-    if kind is TypeKind.JSON:
-        return _json_text(column_type, value)
-    if kind is TypeKind.BYTEA:
-        return _bytes(column_type, value)
+    if kind in _WRITTEN:
+        return _WRITTEN[kind](column_type, value)
     if kind in (TypeKind.DATE, TypeKind.TIME, TypeKind.TIMESTAMP, TypeKind.TIMESTAMPTZ):
         return _moment(column_type, value)
     if kind is TypeKind.UUID:
@@ -350,6 +346,24 @@ def _bytes(column_type: ColumnType, value: object) -> str:
     if not isinstance(value, bytes | bytearray):
         raise _no_value(column_type, value, r"write bytes, or text like \x00ff")
     return b64encode(value).decode()
+
+
+def _bits(column_type: ColumnType, value: object) -> bool | str:
+    text = _checked_text(column_type, value)
+    if len(text) != column_type.precision or not set(text) <= {"0", "1"}:
+        raise _no_value(column_type, text, f"write {column_type.precision} characters 0 or 1")
+    number = int(text, 2)
+    if column_type.precision == 1:
+        return bool(number)
+    return b64encode(number.to_bytes((number.bit_length() + 7) // 8, "little")).decode()
+
+
+_WRITTEN: Final[Mapping[TypeKind, Callable[[ColumnType, object], Any]]] = {
+    TypeKind.NUMERIC: _numeric,
+    TypeKind.JSON: _json_text,
+    TypeKind.BYTEA: _bytes,
+    TypeKind.BIT: _bits,
+}
 
 
 def _moment(column_type: ColumnType, value: object) -> Any:

@@ -380,6 +380,12 @@ def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation,
             "declare the table again"
         )
         raise environment.error(item, problem, hint)
+    if table.children:
+        problem = (
+            f"{' and '.join(table.children)} inherit from {table.full_name}: in PostgreSQL, a SELECT also "
+            "shows their rows, but their changes are written under their own names"
+        )
+        raise environment.error(item, problem, "Read only tables without children, or partition the table")
     alias = item.alias or item.name
     supported = [column for column in table.columns if column.type.is_supported]
     if len({column.name.lower() for column in table.columns}) < len(table.columns):

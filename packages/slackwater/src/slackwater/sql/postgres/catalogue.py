@@ -45,27 +45,27 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = ANY(%s)
 """
 
-# A domain counts as its base type, because that is what Debezium writes. The DEFAULT of a column follows its
+# A domain counts as its base type, because that is what Debezium writes, except over an array, of which it
+# omits large values in another way. The DEFAULT of a column follows its
 # type, because a connector may write it instead of NULL or of a value that it does not know. For a default
 # that is a function, it writes the value that means "none".
 _COLUMNS = """
 WITH RECURSIVE base AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated <> '' AS is_generated,
-        a.atttypid AS type, a.atttypmod AS modifier
+        a.atttypid AS declared, a.atttypid AS type, a.atttypmod AS modifier
     FROM pg_catalog.pg_attribute a WHERE a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
-    SELECT b.attrelid, b.attnum, b.attname, b.attnotnull, b.is_generated, t.typbasetype, t.typtypmod
+    SELECT b.attrelid, b.attnum, b.attname, b.attnotnull, b.is_generated, b.declared, t.typbasetype,
+        t.typtypmod
     FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype = 'd'
 )
 SELECT n.nspname, c.relname, b.attname, b.attnotnull,
-    CASE WHEN t.typtype = 'e' OR e.typtype = 'e'
-         THEN quote_ident(tn.nspname) || '.' || quote_ident(coalesce(e.typname, t.typname))
-              || CASE WHEN e.typtype = 'e' THEN '[]' ELSE '' END
-         ELSE pg_catalog.format_type(b.type, b.modifier) END
+    CASE WHEN x.is_domain THEN pg_catalog.format_type(b.declared, NULL) ELSE x.base END
     || CASE WHEN b.is_generated OR d.adbin IS NULL
                  OR (b.attnotnull AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) ~ '^[^'']*[a-z0-9_"][(]')
             THEN ''
             ELSE ' DEFAULT ' || pg_catalog.pg_get_expr(d.adbin, d.adrelid) END,
+    CASE WHEN x.is_domain THEN pg_catalog.format_type(b.declared, NULL) || ' AS ' || x.base END,
     CASE WHEN 'e' IN (t.typtype, e.typtype)
          THEN quote_ident(tn.nspname) || '.' || quote_ident(coalesce(e.typname, t.typname)) END,
     ARRAY(SELECT l.enumlabel::text FROM pg_catalog.pg_enum l
@@ -78,6 +78,11 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
 JOIN pg_catalog.pg_namespace tn ON tn.oid = t.typnamespace
 LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+CROSS JOIN LATERAL (SELECT t.typcategory = 'A' AND b.declared <> b.type AS is_domain,
+    CASE WHEN t.typtype = 'e' OR e.typtype = 'e'
+         THEN quote_ident(tn.nspname) || '.' || quote_ident(coalesce(e.typname, t.typname))
+              || CASE WHEN e.typtype = 'e' THEN '[]' ELSE '' END
+         ELSE pg_catalog.format_type(b.type, b.modifier) END AS base) x
 WHERE n.nspname || '.' || c.relname = ANY(%s)
 ORDER BY b.attnum
 """
@@ -148,15 +153,20 @@ def pull_schema(connection: CatalogueReader, tables: Sequence[str], *, keeps_gen
     partitioned = () if keeps_generated else published_by_partition(connection, wanted)
     notes = [f"-- Table {name} is partitioned: {MISSING_PARTITION_ROOT}.\n" for name in partitioned]
     created = [_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted]
-    statements = [*(f"CREATE TYPE {name} AS ENUM ({enums[name]});\n" for name in sorted(enums)), *created]
+    domains = sorted({each[5] for each in columns if each[5] is not None})
+    statements = [
+        *(f"CREATE TYPE {name} AS ENUM ({enums[name]});\n" for name in sorted(enums)),
+        *(f"CREATE DOMAIN {each};\n" for each in domains),
+        *created,
+    ]
     return "\n".join([_HEADER, *notes, *_lost_columns("\n".join(statements)), *statements])
 
 
 def _lost_columns(statements: str) -> Iterator[str]:
-    """Yields a note for each column whose values records do not always contain."""
+    """Yields a note for each column that views cannot use, with the reason."""
     for table in parse_catalog({"the database": statements}).tables:
         for column in table.columns:
-            if column.type.is_lost and not column.type.name.endswith(GENERATED):
+            if not column.type.is_supported and not column.type.name.endswith(GENERATED):
                 name = f"{table.full_name}.{column.name} {column.type}"
                 yield f"-- Views cannot use {name}: {column.type.reason}.\n"
 

@@ -1,9 +1,9 @@
 """Declared tables from PostgreSQL DDL: the schema files of a pipeline folder.
 
-The supported statements are CREATE TABLE, CREATE TYPE … AS ENUM, CREATE DOMAIN, and ALTER TABLE … ADD PRIMARY
-KEY, ADD COLUMN and REPLICA IDENTITY. Statements that `pg_dump --schema-only` writes and that do not change
-what a row looks like (indexes, comments, grants, other constraints) are ignored. Any other statement is
-refused, and the error names its place.
+The supported statements are CREATE TABLE, CREATE TYPE, CREATE DOMAIN, and ALTER TABLE … ADD PRIMARY KEY, ADD
+COLUMN, INHERIT and REPLICA IDENTITY. Statements that `pg_dump --schema-only` writes and that do not change
+what a row looks like (views, functions, indexes, comments) are passed over, and the catalog names their
+kinds. Any other statement is refused, and the error names its place.
 """
 
 import re
@@ -21,11 +21,13 @@ from slackwater.sql.catalog import INTEGER_KINDS, Catalog, Column, ColumnType, T
 from slackwater.sql.errors import Mistakes, SourceText, SqlTextError
 from slackwater.sql.postgres.types import (
     array_of,
+    domain_type,
     enum_type,
     generated_type,
     parse_type,
     type_in_table,
     unreadable_type,
+    unsent_type,
 )
 
 _SUPPORTED = (
@@ -33,15 +35,24 @@ _SUPPORTED = (
     "ALTER TABLE … ADD PRIMARY KEY, ADD COLUMN and REPLICA IDENTITY FULL; "
     "`slackwater schema pull` writes such a file from the database"
 )
+_OBJECTS = (
+    "ACCESS METHOD", "AGGREGATE", "CAST", "COLLATION", "CONSTRAINT TRIGGER", "CONVERSION", "DATABASE",
+    "DEFAULT CONVERSION", "DEFAULT PRIVILEGES", "DOMAIN", "EVENT TRIGGER", "EXTENSION", "FOREIGN DATA",
+    "FOREIGN TABLE", "FUNCTION", "INDEX", "LANGUAGE", "MATERIALIZED VIEW", "OPERATOR", "POLICY", "PROCEDURAL",
+    "PROCEDURE", "PUBLICATION", "ROLE", "RULE", "SCHEMA", "SEQUENCE", "SERVER", "STATISTICS", "SUBSCRIPTION",
+    "TEXT SEARCH", "TRANSFORM", "TRIGGER", "TYPE", "UNIQUE INDEX", "USER", "USER MAPPING", "VIEW",
+)  # fmt: skip
 _PASSED_OVER = (
-    "SET", "SELECT", "COMMENT", "GRANT", "REVOKE", "BEGIN", "COMMIT", "CREATE SCHEMA", "CREATE EXTENSION",
-    "CREATE SEQUENCE", "CREATE INDEX", "CREATE UNIQUE INDEX", "ALTER SEQUENCE", "ALTER TYPE", "ALTER DOMAIN",
-    "ALTER SCHEMA", "CREATE TYPE", "CREATE DOMAIN",
+    "SET", "SELECT", "COMMENT", "GRANT", "REVOKE", "BEGIN", "COMMIT", "DO", "SECURITY LABEL", "REFRESH",
+    *(f"{verb} {each}" for verb in ("CREATE", "ALTER", "DROP") for each in _OBJECTS),
 )  # fmt: skip
 """The beginnings of statements that do not change what a row looks like, or that are read before."""
+_MODIFIERS = frozenset({"OR", "REPLACE", "RECURSIVE", "TEMP", "TEMPORARY", "TRUSTED"})
+_QUIET = frozenset({"SET", "SELECT", "BEGIN", "COMMIT", "CREATE TYPE", "CREATE DOMAIN"})
 _ALTERATIONS_PASSED_OVER = (
-    "OWNER", "ENABLE", "CLUSTER", "ADD CONSTRAINT", "ADD FOREIGN", "ADD UNIQUE", "ADD CHECK", "ADD GENERATED",
-    "SET", "DEFAULT",
+    "OWNER", "ENABLE", "DISABLE", "FORCE", "NO FORCE", "CLUSTER", "ADD CONSTRAINT", "ADD FOREIGN",
+    "ADD UNIQUE", "ADD CHECK", "ADD EXCLUDE", "ADD GENERATED", "ATTACH", "SET", "RESET", "DEFAULT",
+    "VALIDATE", "DROP CONSTRAINT", "DROP DEFAULT",
 )  # fmt: skip
 _PLAIN_CASTS = frozenset(
     {"", "text", "varchar", "character varying", "smallint", "integer", "bigint", "numeric", "boolean"}
@@ -75,7 +86,10 @@ def parse_catalog(files: Mapping[str, str]) -> Catalog:
         with mistakes.part():
             reader.read(each)
     mistakes.raise_any()
-    return Catalog(tuple(map(_with_lost_columns, reader.tables.values())))
+    return Catalog(
+        tuple(map(_with_lost_columns, map(reader.with_identity, reader.tables.values()))),
+        tuple(sorted(reader.passed_over)),
+    )
 
 
 def join_ddl(files: Mapping[str, str]) -> str:
@@ -151,6 +165,11 @@ class _Statement:
             depth += (word.upper == "(") - (word.upper == ")")
         return self.words[start : self.position - 1]
 
+    def without_replacement(self) -> "_Statement":
+        """Returns the statement without OR REPLACE, and without what a view or an index may begin with."""
+        words = [word for word in self.words[:5] if word.upper not in _MODIFIERS]
+        return _Statement(self.source, tuple(words))
+
     def rest(self) -> tuple[_Word, ...]:
         return self.words[self.position :]
 
@@ -163,29 +182,48 @@ class _Statement:
 class _Reader:
     tables: dict[tuple[str, str], Table] = field(default_factory=dict)
     types: dict[str, ColumnType] = field(default_factory=dict)
+    domains: set[str] = field(default_factory=set)
+    passed_over: set[str] = field(default_factory=set)
+    indexes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    """The columns of unique indexes, by schema and name."""
 
     def read_type(self, statement: _Statement) -> None:
         if statement.skip("CREATE", "TYPE"):
             name = statement.take_qualified("a type name")
             if statement.skip("AS", "ENUM"):
                 self._add_type(name, enum_type(".".join(name)))
+            elif statement.skip("AS"):
+                what = "a range type" if statement.starts_with("RANGE") else "a composite type"
+                self._add_type(name, unsent_type(".".join(name), f"{what} of the database"))
         elif statement.skip("CREATE", "DOMAIN"):
             name = statement.take_qualified("a domain name")
             statement.skip("AS")
             words, _ = _type_and_constraints(statement.rest())
             if not words:
                 raise statement.error("the domain has no type")
-            self._add_type(name, self._type(statement.source, words))
+            self._add_type(name, domain_type(self._type(statement.source, words)))
+            self.domains |= {".".join(name), name[-1]}
 
     def read(self, statement: _Statement) -> None:
-        if statement.starts_with_any(_PASSED_OVER):
-            return
-        if statement.skip("CREATE", "TABLE") or statement.skip("CREATE", "UNLOGGED", "TABLE"):
+        beginning = statement.without_replacement()
+        if kind := next((each for each in _PASSED_OVER if beginning.starts_with(*each.split())), ""):
+            self.passed_over |= {kind} - _QUIET
+            if kind == "CREATE UNIQUE INDEX":
+                self._note_index(statement, "public")
+        elif statement.skip("CREATE", "TABLE") or statement.skip("CREATE", "UNLOGGED", "TABLE"):
             self._read_table(statement)
         elif statement.skip("ALTER", "TABLE"):
             self._read_alteration(statement)
+        elif statement.skip("DROP", "TABLE", "IF", "EXISTS") and not self.tables:
+            self.passed_over.add("DROP TABLE")  # pg_dump --clean begins with these
         else:
             raise statement.error("this statement is not supported")
+
+    def with_identity(self, table: Table) -> Table:
+        """Returns a table without the index that identifies old rows if that contains the primary key."""
+        columns = self.indexes.get((table.schema, table.identity_index), ())
+        is_key = bool(table.primary_key) and set(table.primary_key) <= set(columns)
+        return replace(table, identity_index="") if is_key else table
 
     def _add_type(self, name: tuple[str, ...], column_type: ColumnType) -> None:
         self.types[".".join(name)] = column_type
@@ -193,6 +231,8 @@ class _Reader:
 
     def _type(self, source: SourceText, words: Sequence[_Word]) -> ColumnType:
         name = "".join(word.name for word in words if word.upper not in {"[", "]"})
+        if words[-1].upper == "]" and name in self.domains:
+            return unsent_type(f"{name}[]", "an array of a domain")
         if name in self.types:
             return array_of(self.types[name]) if words[-1].upper == "]" else self.types[name]
         return parse_type(source.text[words[0].start : words[-1].end])
@@ -209,14 +249,74 @@ class _Reader:
         if (schema, name) in self.tables:
             statement.position = start
             raise statement.error(f"table {schema}.{name} is declared twice", "Keep one of the declarations")
-        if not statement.starts_with("("):
+        table = Table(schema, name, (), (), replica_identity_full=False)
+        if statement.skip("PARTITION", "OF"):
+            partitioned = self._declared(statement)
+            table = replace(table, columns=partitioned.columns, primary_key=partitioned.primary_key)
+        elif not statement.starts_with("("):
             raise statement.error(f"table {schema}.{name} has no list of columns")
-        columns: dict[str, Column] = {}
+        else:
+            table = self._with_items(table, statement)
+        self.tables[schema, name] = table
+
+    def _with_items(self, table: Table, statement: _Statement) -> Table:
+        """Reads columns and constraints."""
+        own: dict[str, Column] = {}
         key: tuple[str, ...] = ()
-        for item in _split_at_commas(statement.take_parenthesised()):
-            key = self._read_item(_Statement(statement.source, item), columns) or key
-        table = Table(schema, name, tuple(columns.values()), (), replica_identity_full=False)
-        self.tables[schema, name] = _with_primary_key(table, key)
+        for words in _split_at_commas(statement.take_parenthesised()):
+            item = _Statement(statement.source, words)
+            self._note_index(replace(item), table.schema)
+            key = self._read_item(item, own) or key
+        columns = self._inherited(statement, table.full_name)
+        for name, column in own.items():
+            same = columns.get(name, column)
+            columns[name] = replace(
+                column,
+                nullable=column.nullable and same.nullable,
+                has_default=column.has_default or same.has_default,
+            )
+        return _with_primary_key(replace(table, columns=tuple(columns.values())), key)
+
+    def _note_index(self, statement: _Statement, schema: str) -> None:
+        """Notes the columns of an index that may identify old rows."""
+        if statement.skip("CONSTRAINT"):
+            name = statement.take("a constraint name").name
+            if statement.skip("PRIMARY", "KEY") or statement.skip("UNIQUE"):
+                statement.skip("NULLS", "NOT", "DISTINCT")
+                if statement.starts_with("("):
+                    self.indexes[schema, name] = _names(statement.take_parenthesised())
+        elif statement.skip("CREATE", "UNIQUE", "INDEX"):
+            name = statement.take("an index name").name
+            while not statement.skip("ON"):
+                statement.take("ON")
+            statement.skip("ONLY")
+            schema, _ = _schema_and_name(statement.take_qualified("a table name"))
+            while not statement.starts_with("("):
+                statement.take("a list of columns")
+            self.indexes[schema, name] = _names(statement.take_parenthesised())
+
+    def _inherited(self, statement: _Statement, child: str) -> dict[str, Column]:
+        """Returns the columns of the tables that a table inherits from, which it has before its own."""
+        columns: dict[str, Column] = {}
+        if statement.skip("INHERITS"):
+            for words in _split_at_commas(statement.take_parenthesised()):
+                columns |= self._inherit(_Statement(statement.source, words), child)
+        return columns
+
+    def _inherit(self, statement: _Statement, child: str) -> dict[str, Column]:
+        parent = self._declared(statement)
+        self.tables[parent.schema, parent.name] = replace(parent, children=(*parent.children, child))
+        return {each.name: each for each in parent.columns}
+
+    def _declared(self, statement: _Statement) -> Table:
+        start = statement.position
+        key = _schema_and_name(statement.take_qualified("a table name"))
+        if key not in self.tables:
+            statement.position = start
+            raise statement.error(
+                f"table {'.'.join(key)} is not declared above", "Put its CREATE TABLE before this"
+            )
+        return self.tables[key]
 
     def _read_item(self, item: _Statement, columns: dict[str, Column]) -> tuple[str, ...]:
         """Reads a column or a constraint; returns the primary key that it declares, if it does."""
@@ -228,6 +328,10 @@ class _Reader:
                 item.take("a constraint name")
             else:
                 item.position -= 1
+            if item.skip("NOT", "NULL"):
+                name = item.take("a column name").name
+                columns |= {name: replace(columns[name], nullable=False)} if name in columns else {}
+                return ()
             return _names(item.take_parenthesised()) if item.skip("PRIMARY", "KEY") else ()
         words, following = _type_and_constraints(item.rest())
         constraints = _keywords(following)
@@ -250,24 +354,21 @@ class _Reader:
     def _read_alteration(self, statement: _Statement) -> None:
         statement.skip("IF", "EXISTS")
         statement.skip("ONLY")
-        start = statement.position
+        start = replace(statement)
         key = _schema_and_name(statement.take_qualified("a table name"))
-        if key not in self.tables:
-            statement.position = start
-            raise statement.error(
-                f"table {'.'.join(key)} is not declared above", "Put its CREATE TABLE before this"
-            )
-        table = self.tables[key]
+        if key not in self.tables and statement.starts_with_any(_ALTERATIONS_PASSED_OVER):
+            return  # a view, a sequence, or a table that is dropped before it is created
+        table = self._declared(start)
+        if statement.starts_with("ADD", "CONSTRAINT"):
+            self._note_index(_Statement(statement.source, statement.rest()[1:]), table.schema)
         if statement.skip("REPLICA", "IDENTITY"):
-            is_full = statement.skip("FULL")
-            index = statement.take("an index name").name if statement.skip("USING", "INDEX") else ""
-            if index == f"{table.name}_pkey":  # PostgreSQL's name for the index of the primary key
-                index = ""
-            self.tables[key] = replace(table, replica_identity_full=is_full, identity_index=index)
+            self.tables[key] = _with_replica_identity(table, statement)
         elif " PRIMARY KEY " in _keywords(statement.rest()):
             while not statement.skip("PRIMARY", "KEY"):
                 statement.take("PRIMARY KEY")
             self.tables[key] = _with_primary_key(table, _names(statement.take_parenthesised()))
+        elif statement.skip("INHERIT"):
+            self._inherit(statement, table.full_name)
         elif statement.starts_with("ADD", "COLUMN"):
             for item in _split_at_commas(statement.rest()):
                 self._read_added(_Statement(statement.source, item), key)
@@ -350,6 +451,14 @@ def _pass_over(statement: _Statement) -> None:
         raise statement.error("this ALTER TABLE is not supported", hint)
 
 
+def _with_replica_identity(table: Table, statement: _Statement) -> Table:
+    is_full = statement.skip("FULL")
+    index = statement.take("an index name").name if statement.skip("USING", "INDEX") else ""
+    if index == f"{table.name}_pkey":  # PostgreSQL's name for the index of the primary key
+        index = ""
+    return replace(table, replica_identity_full=is_full, identity_index=index)
+
+
 def _with_primary_key(table: Table, names: tuple[str, ...]) -> Table:
     return replace(_with_not_null(table, names), primary_key=names)
 
@@ -402,15 +511,30 @@ def _keywords(words: Iterable[_Word]) -> str:
 def _statements(source: SourceText) -> Iterator[_Statement]:
     """Yields the statements of a text in order, without semicolons."""
     statement: list[_Word] = []
+    depth = 0
     for word in _words(source):
-        if word.upper != ";":
+        depth += _nesting(statement, word)
+        if word.upper != ";" or depth > 0:
             statement.append(word)
             continue
         if statement:
             yield _Statement(source, tuple(statement))
-        statement = []
+        statement, depth = [], 0
     if statement:
         yield _Statement(source, tuple(statement))
+
+
+def _nesting(statement: Sequence[_Word], word: _Word) -> int:
+    """Returns by how much deeper in the body of a function or rule, which has semicolons, a word leads."""
+    if not statement or statement[0].upper != "CREATE":
+        return 0
+    kinds = {each.upper for each in statement[:4]}
+    if "RULE" in kinds:
+        return (word.upper == "(") - (word.upper == ")")
+    if not kinds & {"FUNCTION", "PROCEDURE"}:
+        return 0
+    begins = word.upper == "ATOMIC" or (word.upper == "CASE" and any(w.upper == "ATOMIC" for w in statement))
+    return begins - (word.upper == "END")
 
 
 def _split_at_commas(words: Sequence[_Word]) -> Iterator[tuple[_Word, ...]]:
@@ -439,8 +563,17 @@ def _words(source: SourceText) -> Iterator[_Word]:
     except TokenError as error:
         end = len(source.text)
         raise source.error(end, end, "a string, quoted name or comment is not closed", "Close it.") from error
+    command_end = 0
     for token in tokens:
         end = token.end + 1
+        if (
+            token.token_type is TokenType.BACKSLASH
+            and not source.text[: token.start].rpartition("\n")[2].strip()
+        ):
+            line_end = source.text.find("\n", end)  # a command of psql, as \\restrict
+            command_end = len(source.text) if line_end < 0 else line_end
+        if token.start < command_end:
+            continue
         if token.token_type is TokenType.IDENTIFIER or "STRING" in token.token_type.name:
             yield _Word(token.text, "", token.start, end)
             continue

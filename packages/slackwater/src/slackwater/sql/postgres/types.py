@@ -18,9 +18,10 @@ from slackwater.sql.catalog import (
 )
 
 _SUPPORTED = (
-    "Supported are smallint, integer, bigint, serial, boolean, real, double precision, numeric (at most 38 "
-    "digits), text, varchar, char, date, time, timestamp, timestamptz, uuid, json, jsonb, bytea, enums and "
-    "domains of the schema files, and one-dimensional arrays of these"
+    "Supported are smallint, integer, bigint, serial, boolean, real, double precision, numeric, text, "
+    "varchar, char, date, time, timestamp, timestamptz, interval, uuid, json, jsonb, hstore, bytea, bit, "
+    "inet, ranges, ltree, tsvector, enums and domains of the schema files, and one-dimensional arrays of "
+    "most of these"
 )
 
 _SIMPLE = {
@@ -30,12 +31,15 @@ _SIMPLE = {
     TypeKind.BOOLEAN: ("boolean", "bool"),
     TypeKind.REAL: ("real", "float4"),
     TypeKind.DOUBLE: ("double precision", "float8"),
-    TypeKind.TEXT: ("text", "citext", "xml", "inet", "cidr", "macaddr"),
+    TypeKind.TEXT: (
+        "text", "citext", "xml", "inet", "cidr", "macaddr", "macaddr8", "ltree", "tsvector", "int4range",
+        "int8range", "numrange", "daterange", "tsrange", "tstzrange", '"char"',
+    ),
     TypeKind.DATE: ("date",),
     TypeKind.UUID: ("uuid",),
-    TypeKind.JSON: ("json", "jsonb"),
+    TypeKind.JSON: ("json", "jsonb", "hstore"),
     TypeKind.BYTEA: ("bytea",),
-}
+}  # fmt: skip
 """The names of types without arguments."""
 _KINDS = {name: kind for kind, names in _SIMPLE.items() for name in names}
 _HAVE_OWN_NAME = frozenset({TypeKind.TEXT, TypeKind.JSON})
@@ -63,20 +67,53 @@ _INFINITIES = {
 }
 _INFINITE_MILLISECONDS = (-9_223_372_036_832_400_000, 9_223_372_036_825_200_000)
 
+_NOT_SENT = "Debezium does not send it"
+_GEOMETRIC = "geometric types are not supported. Keep the coordinates in columns of type double precision"
 _REASONS = {
-    "name": "Debezium writes null for its values",
-    "interval": "Debezium writes it in microseconds, but a month has no exact length",
-    "timetz": "time with time zone is not supported",
-    "time with time zone": "time with time zone is not supported",
-}
-_MARKED_ELEMENTS = frozenset({"integer", "bigint", "date", "text", "uuid", "json", "jsonb"})
+    "name": "Debezium writes null for its values when they change. Give the column the type text",
+    "money": "Debezium reads it as the database shows it, which depends on lc_monetary. Give the column the "
+    "type numeric",
+    **dict.fromkeys(
+        ("timetz", "time with time zone"), "Debezium writes it in UTC, and its offset from UTC is lost"
+    ),
+    **dict.fromkeys(("varbit", "bit varying"), "Debezium does not write how many bits its values have"),
+    **dict.fromkeys(("point", "line", "lseg", "box", "path", "polygon", "circle"), _GEOMETRIC),
+    **dict.fromkeys(
+        (
+            "int4multirange", "int8multirange", "nummultirange", "datemultirange", "tsmultirange",
+            "tstzmultirange", "tsquery", "jsonpath", "pg_lsn", "xid", "xid8", "cid", "tid", "txid_snapshot",
+            "pg_snapshot", "regclass", "regtype", "regproc", "regrole", "regnamespace", "lquery",
+            "ltxtquery", "cube",
+        ),
+        _NOT_SENT,
+    ),
+}  # fmt: skip
+_EXTENSION_TYPES = frozenset({"citext", "hstore", "ltree", "lquery", "ltxtquery", "cube"})
+"""Types that any schema may have; all others with a schema are of the schema files, or of pg_catalog."""
+
+_MARKED_ELEMENTS = frozenset({"integer", "bigint", "date", "text", "uuid", "json", "jsonb", "bytea"})
 """An update that leaves a large array of these unchanged contains a placeholder; for other arrays, NULL."""
 
 _LOST_ELEMENTS = {
     "time": "Debezium writes 24:00 as 00:00 in arrays, and no microseconds",
-    "xml": "Debezium does not send it",
-    "name": "Debezium writes null for its values",
+    "bit": "Debezium writes NULL for arrays of bit",
+    **dict.fromkeys(("xml", "name", "money", "interval", "point"), _NOT_SENT),
 }
+_NULL_WITH_NULL = frozenset({"ltree", "tsvector"})
+"""For an array of these with NULL in it, Debezium writes NULL, as for an array of an enum."""
+
+_ALWAYS_INLINE_BITS = 128
+"""No value of at most 24 bytes is stored out of line, and a bit string has 8 beside its bits."""
+
+_LARGE_IS_NULL = (
+    "if an update leaves a large value unchanged, Debezium writes NULL. Run ALTER TABLE … REPLICA IDENTITY "
+    "FULL, and declare the table again"
+)
+_UTC_BOUND = r'(-?infinity|"[^"]+\+00( BC)?")?'
+_UTC_RANGE = (
+    rf"\A(empty|[\[(]{_UTC_BOUND},{_UTC_BOUND}[\])]|__debezium_unavailable_value)\Z",
+    "a range of timestamps in UTC (Kafka Connect runs with TZ=UTC)",
+)
 _SHAPE = re.compile(
     r"\A(?P<name>[^\[\]()]*?)\s*(?:\((?P<arguments>[^()]*)\))?\s*(?P<rest>[^\[\]()]*?)"
     r"\s*(?P<array>\barray\b(?:\s*\[\s*\d*\s*\])?|(?:\[\s*\d*\s*\]\s*)*)\Z"
@@ -94,10 +131,26 @@ def parse_type(text: str) -> ColumnType:
     match = _SHAPE.match(written.lower().replace('"', ""))
     if match is None:
         return _unsupported(written, "its name cannot be parsed")
-    name = " ".join(f"{match['name']} {match['rest']}".split())
+    name = _without_schema(" ".join(f"{match['name']} {match['rest']}".split()))
+    name = '"char"' if name == "char" and '"' in written else name
     arguments = tuple(part.strip() for part in (match["arguments"] or "").split(",") if part.strip())
     element = _scalar_type(name, arguments)
     return array_of(element) if match["array"].strip() else element
+
+
+def _without_schema(name: str) -> str:
+    schema, _, bare = name.rpartition(".")
+    return bare if schema == "pg_catalog" or bare in _EXTENSION_TYPES else name
+
+
+def domain_type(of: ColumnType) -> ColumnType:
+    """Returns the type of a domain. An update that leaves a large array of one unchanged contains NULL."""
+    return of if of.element is None else replace(of, may_be_unavailable=False)
+
+
+def unsent_type(name: str, what: str) -> ColumnType:
+    """Returns the type of columns that records do not contain, given what it is."""
+    return _lost(name, f"it is {what}, which Debezium does not send")
 
 
 def enum_type(name: str) -> ColumnType:
@@ -130,6 +183,8 @@ def array_of(element: ColumnType) -> ColumnType:
     name = f"{element.name}[]"
     if (reason := _LOST_ELEMENTS.get(element.name.partition("(")[0].partition(" ")[0])) is not None:
         return _lost(name, reason)
+    if element.is_lost:
+        return replace(element, name=name)
     if element.kind not in ELEMENT_KINDS:
         return _unsupported(name, element.reason or f"arrays of {element.name} are not supported")
     return _type(TypeKind.ARRAY, name, element=element)
@@ -138,15 +193,15 @@ def array_of(element: ColumnType) -> ColumnType:
 def type_in_table(of: ColumnType, *, is_nullable: bool, replica_identity_full: bool) -> ColumnType:
     """Returns the type of a column, which is unsupported if tables like this one lose its values."""
     if of.element is None:
-        return of
+        is_large = of.kind is TypeKind.BIT and (of.precision or 0) > _ALWAYS_INLINE_BITS
+        return _lost(of.name, _LARGE_IS_NULL) if is_large and not replica_identity_full else of
     element = of.element.name
-    if not replica_identity_full and element not in _MARKED_ELEMENTS and not element.startswith("character"):
-        return _lost(
-            of.name,
-            "if an update leaves a large array unchanged, Debezium writes NULL. Run ALTER TABLE … REPLICA "
-            "IDENTITY FULL, and declare the table again",
-        )
-    if is_nullable and (of.element.kind is TypeKind.NUMERIC or _is_enum(of.element)):
+    is_marked = of.may_be_unavailable and (element in _MARKED_ELEMENTS or element.startswith("character"))
+    if not replica_identity_full and not is_marked:
+        return _lost(of.name, _LARGE_IS_NULL.replace("value", "array"))
+    if is_nullable and (
+        of.element.kind is TypeKind.NUMERIC or _is_enum(of.element) or element in _NULL_WITH_NULL
+    ):
         what = "NaN or an infinity" if of.element.kind is TypeKind.NUMERIC else "NULL"
         return _lost(
             of.name,
@@ -171,15 +226,20 @@ def _scalar_type(name: str, arguments: tuple[str, ...]) -> ColumnType:
         return _type(TypeKind.TEXT, _with_arguments(_TEXTS[name], length))
     if name in _TIMES:
         return _time(name, arguments)
+    if name == "bit":
+        bits = int(arguments[0]) if arguments else 1
+        return _type(TypeKind.BIT, f"bit({bits})", precision=bits)
+    if name.partition(" ")[0] == "interval":
+        return _type(TypeKind.INTERVAL, _with_arguments(name, arguments))
     if name == "float":
         is_real = bool(arguments) and int(arguments[0]) <= _FLOAT_DIGITS
         return _type(TypeKind.REAL, "real") if is_real else _type(TypeKind.DOUBLE, "double precision")
+    shown, reason = _with_arguments(name, arguments), _REASONS.get(name)
+    if reason is not None:
+        return _unsupported(shown, reason) if reason is _GEOMETRIC else _lost(shown, reason)
     unknown = "it is neither a supported built-in type nor an enum or domain created in these files"
     likely = get_close_matches(name, [*_KINDS, *_TEXTS, *_TIMES, "numeric"], 1, _ALMOST_EQUAL)
-    if likely:
-        unknown += f" (did you mean {likely[0]}?)"
-    reason = _REASONS.get(name, unknown)
-    return _unsupported(_with_arguments(name, arguments), reason)
+    return _unsupported(shown, f"{unknown} (did you mean {likely[0]}?)" if likely else unknown)
 
 
 def _numeric(arguments: tuple[str, ...]) -> ColumnType:
@@ -188,11 +248,12 @@ def _numeric(arguments: tuple[str, ...]) -> ColumnType:
     precision = int(arguments[0])
     scale = int("".join(arguments[1].split())) if len(arguments) > 1 else 0
     name = f"numeric({precision},{scale})"
-    if precision > MAX_DECIMAL_DIGITS:
+    if scale < 0:
+        return _unsupported(name, "its scale is negative, and Debezium writes thousands of decimals")
+    if scale > MAX_DECIMAL_DIGITS:
         return _unsupported(name, f"more than {MAX_DECIMAL_DIGITS} digits cannot be computed exactly")
-    if not 0 <= scale <= precision:
-        return _unsupported(name, "its scale is negative or larger than its precision")
-    return _type(TypeKind.NUMERIC, name, precision=precision, scale=scale)
+    digits = min(max(precision, scale), MAX_DECIMAL_DIGITS)  # values with more digits are refused one by one
+    return _type(TypeKind.NUMERIC, name, precision=digits, scale=scale)
 
 
 def _time(name: str, arguments: tuple[str, ...]) -> ColumnType:
@@ -231,7 +292,8 @@ def _type(
         precision,
         scale,
         element,
-        is_one_text=name != "citext" and not name.startswith("character("),
+        is_one_text=name not in {"citext", "numrange"} and not name.startswith("character("),
         may_be_unavailable=kind in _TOASTABLE,
         infinities=infinities,
+        texts=_UTC_RANGE if name == "tstzrange" else None,
     )
