@@ -284,8 +284,8 @@ def value_text(column_type: ColumnType, raw: bytes, *, is_snapshot: bool = False
         LostValueError: The connector may have written it for another value.
     """
     value = msgspec.json.decode(raw)
-    is_checked = isinstance(value, (int, list)) or column_type.kind in {TypeKind.BIT, TypeKind.INTERVAL}
-    if value is not None and is_checked and (check := check_of(column_type)) is not None:
+    is_checked = isinstance(value, (int, list)) and column_type.kind is not TypeKind.INTERVAL
+    if is_checked and (check := check_of(column_type)) is not None:
         value = check(value, is_snapshot)
     if isinstance(value, int) and column_type.kind in TIME_KINDS:
         return wire_text(column_type, value)
