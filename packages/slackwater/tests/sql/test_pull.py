@@ -236,14 +236,14 @@ def test_the_tables_of_a_schema_or_of_all_are_found(connection: "psycopg.Connect
 def test_what_pg_dump_writes_declares_what_the_catalogue_has(connection: "psycopg.Connection") -> None:
     import psycopg
 
-    from slackwater.dev.postgres import find_postgres, unprivileged_account
+    from slackwater.dev.postgres import find_postgres
 
     connection.execute("CREATE DATABASE dumped")
     at = connection.info
     dsn = f"postgresql://{at.user}@{at.host}:{at.port}/dumped"
     with psycopg.connect(dsn, autocommit=True) as database:
         database.execute(DUMPED)
-        program = next(find_postgres(unprivileged_account())).path.with_name("pg_dump")
+        program = next(find_postgres(None)).path.with_name("pg_dump")
         names = find_tables(database)
         catalogue = parse_catalog({"": pull_schema(database, names, keeps_generated=True)})
     for options in ((), ("--clean", "--if-exists", "--create")):

@@ -208,7 +208,8 @@ def test_an_interval_keeps_its_months_days_and_microseconds(
     written = f"P{years}Y{months}M{days}DT{hours}H{minutes}M{sign}{seconds}.{fraction:06d}S"
     of_day = (hours * 60 + minutes) * 60_000_000 + microseconds
     parts = f"to_months({years * 12 + months}) + to_days({days}) + to_microseconds({of_day})"
-    ((expected,),) = duckdb.sql(f"SELECT CAST({parts} AS VARCHAR)").fetchall()
+    with duckdb.connect() as connection:
+        ((expected,),) = connection.execute(f"SELECT CAST({parts} AS VARCHAR)").fetchall()  # noqa: S608
     assert _in_view("interval", written) == expected
 
 
