@@ -209,7 +209,7 @@ def test_an_interval_keeps_its_months_days_and_microseconds(
     of_day = (hours * 60 + minutes) * 60_000_000 + microseconds
     parts = f"to_months({years * 12 + months}) + to_days({days}) + to_microseconds({of_day})"
     with duckdb.connect() as connection:
-        ((expected,),) = connection.execute(f"SELECT CAST({parts} AS VARCHAR)").fetchall()  # noqa: S608
+        ((expected,),) = connection.execute(f"SELECT CAST({parts} AS VARCHAR)").fetchall()
     assert _in_view("interval", written) == expected
 
 
