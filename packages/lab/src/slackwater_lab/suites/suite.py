@@ -104,7 +104,14 @@ def _with_values(tables: Sequence[DrawnTable], tree: exp.Expr) -> tuple[DrawnTab
         texts: list[str] = []
         for constant, is_strict in (each for name in sorted(group) for each in asked[name]):
             near = list(_near(constant, of_type.family))
-            texts += (near * _FAVOUR + [constant]) if is_strict else ([constant] * _FAVOUR + near)
+            if is_strict:
+                texts += [
+                    *(near or _DEFAULTS[of_type.family]) * _FAVOUR,
+                    constant,
+                    *_DEFAULTS[of_type.family],
+                ]
+            else:
+                texts += [constant] * _FAVOUR + near
         if of_type.family is Family.INTEGER and (group & keys or len(group) > 1):
             texts += (_FEW_KEYS if len(tables) >= _MANY_TABLES else _KEYS) * _FAVOUR
         return _parsed(of_type, texts) or _parsed(of_type, _DEFAULTS[of_type.family])
@@ -131,27 +138,43 @@ def _asked(tree: exp.Expr) -> tuple[defaultdict[str, list[tuple[str, bool]]], di
     """
     asked: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
     groups: dict[str, set[str]] = {}
-    for node in tree.find_all(*_COMPARISONS):
+    for node in tree.find_all(*_COMPARISONS, exp.Alias):
         scope = node.find_ancestor(exp.Select)
-        names = {c.name for c in node.find_all(exp.Column) if c.find_ancestor(exp.Select) is scope}
+        sides = [_columns(side, scope) for side in node.iter_expressions()]
+        alike = set().union(*sides)
         query = node.args.get("query")
-        if query is not None:
-            names |= {each.alias_or_name for each in query.this.selects}
-        if query is not None or (
-            isinstance(node, exp.EQ)
-            and isinstance(node.this, exp.Column)
-            and isinstance(node.expression, exp.Column)
-        ):
-            group = names.union(*(groups.get(name, ()) for name in names))
+        if isinstance(node, exp.Alias):
+            alike = alike | {node.alias} if len(alike) == 1 and node.find(exp.AggFunc) is None else set()
+        elif query is not None:
+            alike |= {each.alias_or_name for each in query.this.selects}
+        elif [len(side) for side in sides] == [1, 1]:
+            shifts = [
+                int(each.name) for each in node.find_all(exp.Literal) if isinstance(each.parent, exp.Sub)
+            ]
+            for name in alike:
+                asked[name] += [(str(each), False) for shift in shifts for each in (1, 1 + shift)]
+        elif len(alike) == 1:
+            asked[alike.pop()] += _constants(node, scope)
+        if len(alike) > 1:
+            group = alike.union(*(groups.get(name, ()) for name in alike))
             groups.update(dict.fromkeys(group, group))
-        is_pattern = isinstance(node, exp.Like | exp.SimilarTo)
-        for literal in node.find_all(exp.Literal):
-            if literal.find_ancestor(exp.Interval) or literal.find_ancestor(exp.Select) is not scope:
-                continue
-            constant = re.sub("[%_]+", " x ", literal.name).strip() if is_pattern else literal.name
-            for name in names:
-                asked[name].append((constant, isinstance(node, exp.GT | exp.LT | exp.NEQ)))
     return asked, groups
+
+
+def _columns(part: exp.Expr, scope: exp.Expr | None) -> set[str]:
+    return {column.name for column in part.find_all(exp.Column) if column.find_ancestor(exp.Select) is scope}
+
+
+def _constants(comparison: exp.Expr, scope: exp.Expr | None) -> Iterator[tuple[str, bool]]:
+    is_pattern = isinstance(comparison, exp.Like | exp.SimilarTo)
+    is_strict = isinstance(comparison, exp.GT | exp.LT | exp.NEQ) or bool(
+        comparison.args.get("negate") or isinstance(comparison.parent, exp.Not)
+    )
+    for literal in comparison.find_all(exp.Literal):
+        above = literal.find_ancestor(exp.Interval, exp.Mul, exp.Div, type(comparison))
+        if literal.find_ancestor(exp.Select) is scope and above is comparison:
+            constant = re.sub("[%_]+", " x ", literal.name).strip() if is_pattern else literal.name
+            yield ("-" if isinstance(literal.parent, exp.Neg) else "") + constant, is_strict
 
 
 def _near(constant: str, family: Family) -> Iterator[str]:
