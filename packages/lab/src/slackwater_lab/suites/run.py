@@ -5,8 +5,9 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 
@@ -40,6 +41,9 @@ _LOOKED_AT = 4
 _NULL_SHARES = (0.0, 0.0, 0.0, 0.08)
 _SOMETHING = re.compile(r":(?!null[,}]|0[,}])")
 """In the document of a row that has a value which is neither NULL nor zero."""
+_SHOWN = 200
+"""Characters of a problem that are kept."""
+_RESULTS = RESULTS / "suites.jsonl"
 _PAGE = FOLDER / "README.md"
 _TABLE = re.compile(r"(?<=<!-- results -->\n).*(?=<!-- end -->)", re.DOTALL)
 
@@ -146,7 +150,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     only = [word for word in options.only.split(",") if word]
-    table, failed = [], 0
+    failed = 0
     for suite in [options.suite] if options.suite else SUITES:
         found = []
         for query in queries(suite, only):
@@ -156,15 +160,11 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.flush()
             if options.verbose and checked.verdict is not Verdict.RIGHT:
                 sys.stdout.write(Differential().report(checked))
-        table.append(_row(suite, found))
         failed += sum(each.verdict not in {Verdict.RIGHT, Verdict.REFUSED} for each in found)
         if not only:
             _keep(suite, found)
-    sys.stdout.write("".join(table))
-    if not only and not options.suite:
-        head = "| suite | queries | planned | right | CPU ms per changed row (median) | refused |\n"
-        text = head + "|---|---|---|---|---|---|\n" + "".join(table)
-        _PAGE.write_text(_TABLE.sub(lambda _: text, _PAGE.read_text()))
+    if not only:
+        _PAGE.write_text(_TABLE.sub(lambda _: _table(), _PAGE.read_text()))
     return 1 if failed else 0
 
 
@@ -175,13 +175,23 @@ def _line(judged: Judged) -> str:
     return f"{words}: {judged.problem}"
 
 
-def _row(suite: str, found: Sequence[Judged]) -> str:
-    planned = [each for each in found if each.verdict is not Verdict.REFUSED]
-    right = [each for each in planned if each.verdict is Verdict.RIGHT]
-    refused = ", ".join(each.query for each in found if each.verdict is Verdict.REFUSED)
-    costs = sorted(each.cpu_ms for each in right)
-    middle = costs[len(costs) // 2] if costs else 0
-    return f"| {suite} | {len(found)} | {len(planned)} | {len(right)} | {middle} | {refused} |\n"
+def _table() -> str:
+    """The newest runs of the suites, as a table."""
+    lines = map(json.loads, _RESULTS.read_text().splitlines())
+    newest = {line["parameters"]["suite"]: line for line in lines}
+    head = "| suite | queries | planned | right | CPU ms per changed row (median) | commit | refused |\n"
+    rows = (
+        _row(suite, newest[suite]["commit"], newest[suite]["details"]) for suite in SUITES if suite in newest
+    )
+    return head + "|---|---|---|---|---|---|---|\n" + "".join(rows)
+
+
+def _row(suite: str, commit: str, found: Mapping[str, Sequence[Any]]) -> str:
+    refused = [name for name, (verdict, *_) in found.items() if verdict == Verdict.REFUSED]
+    costs = sorted(cpu_ms for verdict, cpu_ms, *_ in found.values() if verdict == Verdict.RIGHT)
+    planned, middle = len(found) - len(refused), costs[len(costs) // 2] if costs else 0
+    cells = suite, len(found), planned, len(costs), middle, commit, ", ".join(refused)
+    return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def _keep(suite: str, found: Sequence[Judged]) -> None:
@@ -193,11 +203,10 @@ def _keep(suite: str, found: Sequence[Judged]) -> None:
         parameters={"suite": suite, "commits": _COMMITS},
         value=sum(each.verdict is Verdict.RIGHT for each in found),
         unit="right queries",
-        details={each.query: _details(each) for each in found},
+        details={
+            each.query: (each.verdict, each.cpu_ms, each.stages, each.filled, each.problem[:_SHOWN])
+            for each in found
+        },
     )
-    with (RESULTS / "suites.jsonl").open("a") as file:
+    with _RESULTS.open("a") as file:
         file.write(result.line() + "\n")
-
-
-def _details(judged: Judged) -> list[object]:
-    return json.loads(json.dumps([judged.verdict, judged.cpu_ms, judged.stages, judged.problem[:200]]))  # type: ignore[no-any-return]
