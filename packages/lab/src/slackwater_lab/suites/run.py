@@ -37,7 +37,7 @@ _TRIALS = 8
 """This many histories at most are drawn; the one in which the result has rows most often is run."""
 _ENOUGH = 0.6
 _LOOKED_AT = 4
-"""The result is looked at after every one of this many commits, to see whether it is filled."""
+"""The share of filled results is that after every one of this many commits."""
 _NULL_SHARES = (0.0, 0.0, 0.0, 0.08)
 _SOMETHING = re.compile(r":(?!null[,}]|0[,}])")
 """In the document of a row that has a value which is neither NULL nor zero."""
@@ -56,7 +56,7 @@ class Judged:
         query: Its name.
         verdict: As of `Checked`.
         problem: Why it is not right; for a refusal what the planner says.
-        filled: Share of the commits after which the result had rows, of those that were looked at.
+        filled: Share of the commits after which the result had rows.
         stages: Of its plan.
         cpu_ms: CPU time of the engine per changed row, in milliseconds.
     """
