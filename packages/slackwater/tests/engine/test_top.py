@@ -131,6 +131,15 @@ def test_a_change_reads_the_rows_that_it_changes_and_one_more_than_are_shown(siz
     assert index.reads - before == 1 + 1 + 4  # the row that goes, once more in passing, and the others
 
 
+def test_a_row_without_columns_has_a_rank() -> None:
+    kept = TopRows(
+        top_of("rank", is_ranked=True), MemoryIndex().update(lambda contents: contents), PREFIX, {b"a": "[1]"}
+    )
+    kept.add({b"a": 1}, refusal, {b"a": "[1]"})
+
+    assert kept.shown() == ("[1]",)
+
+
 def test_rows_that_are_shown_at_all_points_are_left_out() -> None:
     assert without_common([("a", "b"), ("b", "c"), None]) == [("a", "b"), ("b", "c"), None]
     assert without_common([("a", "b"), ("b", "c")]) == [("a",), ("c",)]

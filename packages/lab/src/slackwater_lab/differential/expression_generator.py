@@ -289,6 +289,19 @@ def window(choices: Choices, from_clause: FromClause) -> Typed | None:
     return Typed(f"{call.sql} OVER (PARTITION BY {partition})", call.type, call.is_reference)
 
 
+def ranking(choices: Choices, from_clause: FromClause) -> str | None:
+    """A rank among rows, without ties if they can be told apart; None if there is no order."""
+    ordered = [term for term in from_clause.terms if term.type.is_ordered]
+    keys = [term for term in from_clause.terms if term.type.is_groupable]
+    if not ordered:
+        return None
+    by = f"{choices.one(ordered).sql}{choices.one(('', ' DESC', ' NULLS FIRST', ' DESC NULLS FIRST'))}"
+    partition = f"PARTITION BY {choices.one(keys).sql} " if keys and choices.chance(0.7) else ""
+    if from_clause.identity and choices.chance(0.6):
+        return f"row_number() OVER ({partition}ORDER BY {by}, {', '.join(from_clause.identity)})"
+    return f"{choices.one(('rank', 'dense_rank'))}() OVER ({partition}ORDER BY {by})"
+
+
 def _ordered_window(choices: Choices, from_clause: FromClause, partition: str, by: Term) -> Typed:
     over = f"PARTITION BY {partition} ORDER BY {by.sql}{choices.one(('', ' DESC', ' NULLS FIRST'))}"
     if not from_clause.identity or choices.chance(0.3):

@@ -48,11 +48,17 @@ def select(
     *,
     groups: Sequence[str] = (),
     having: Sequence[str] = (),
+    qualify: Sequence[str] = (),
     is_distinct: bool = False,
 ) -> str:
     """A query, one clause per line; its columns are called c0, c1 and so on."""
     columns = ",\n    ".join(f"{item} AS c{number}" for number, item in enumerate(items))
-    clauses = (("WHERE ", " AND ", where), ("GROUP BY ", ", ", groups), ("HAVING ", " AND ", having))
+    clauses = (
+        ("WHERE ", " AND ", where),
+        ("GROUP BY ", ", ", groups),
+        ("HAVING ", " AND ", having),
+        ("QUALIFY ", " AND ", qualify),
+    )
     lines = [f"SELECT {'DISTINCT ' * is_distinct}{columns}", f"FROM {sources}"]
     return "\n".join(lines + [word + between.join(parts) for word, between, parts in clauses if parts])
 
@@ -80,7 +86,9 @@ def _simpler(node: exp.Expr) -> Iterator[str | None]:
     parent = node.parent
     if parent is not None and isinstance(parent.args.get(str(node.arg_key)), list):
         yield None
-    if isinstance(node, exp.Where | exp.Having | exp.Group | exp.Distinct):
+    if isinstance(
+        node, exp.Where | exp.Having | exp.Group | exp.Distinct | exp.Qualify | exp.Limit | exp.Offset
+    ):
         yield None
     if isinstance(node, exp.And | exp.Or | exp.SetOperation):
         yield from ("this", "expression")

@@ -15,6 +15,7 @@ from slackwater_lab.differential.expression_generator import (
     are_joinable,
     computed,
     condition,
+    ranking,
     table_relation,
     terms_of,
     window,
@@ -71,6 +72,22 @@ class _Maker:
         return View(name, transactional(made.query, made.named))
 
     def _query(self, depth: int) -> _Made:
+        made = self._rows(depth)
+        return self._first(made) if self._choices.may(Feature.TOP, 0.1) else made
+
+    def _first(self, made: _Made, distinct_on: int = 0) -> _Made:
+        """The first rows, in an order in which only equal rows are equal; or of each of the first columns."""
+        choices, places = self._choices, range(1, len(made.outputs) + 1)
+        others = choices.some(places[distinct_on:], len(places), len(places))
+        directions = ("", " DESC", " NULLS FIRST", " DESC NULLS FIRST")
+        order = ", ".join(f"{each}{choices.one(directions)}" for each in (*places[:distinct_on], *others))
+        query = f"{made.query}\nORDER BY {order}"
+        if not distinct_on:
+            query += f"\nLIMIT {choices.number(0, 5)}"
+            query += choices.one(("", "", f" OFFSET {choices.number(0, 3)}"))
+        return replace(made, query=query)
+
+    def _rows(self, depth: int) -> _Made:
         if depth < _DEEPEST and self._choices.may(Feature.CTE, 0.12):
             return self._with(depth)
         if depth < _DEEPEST:
@@ -316,10 +333,34 @@ class _Maker:
             items.append(computed(self._choices, from_clause.terms))
         if self._choices.may(Feature.SCALAR, 0.08) and (made := self._scalar(from_clause)) is not None:
             items.append(made)
+        if (
+            self._choices.may(Feature.RANKS, 0.1)
+            and (rank := ranking(self._choices, from_clause)) is not None
+        ):
+            return self._ranked(from_clause, where, items, rank)
+        if self._choices.may(Feature.DISTINCT_ON, 0.04):
+            rows = self._finished(from_clause, where, items)
+            query = rows.query.replace("SELECT", "SELECT DISTINCT ON (1)", 1)
+            return self._first(replace(rows, query=query), distinct_on=1)
         if self._choices.may(Feature.WINDOW, 0.2):
             calls = [window(self._choices, from_clause) for _ in range(self._choices.number(1, 2))]
             items += [call for call in calls if call is not None]
         return self._finished(from_clause, where, items)
+
+    def _ranked(
+        self, from_clause: FromClause, where: tuple[str, ...], items: Sequence[Typed], rank: str
+    ) -> _Made:
+        """Some ranks, in the spellings of DuckDB and PostgreSQL, and perhaps the rank itself."""
+        choices = self._choices
+        kept = choices.one(("<= 2", "<= 3", "< 2", "= 1", "= 2", "BETWEEN 2 AND 3"))
+        if choices.chance(0.5):
+            items = [*items, *([Typed(rank, COUNT)] if choices.chance(0.4) else [])]
+            return self._finished(from_clause, where, items, qualify=(f"{rank} {kept}",))
+        made = self._finished(from_clause, where, [*items, Typed(rank, COUNT)])
+        outputs = made.outputs if choices.chance(0.4) else made.outputs[:-1]
+        columns = [f"q.{output.name}" for output in outputs]
+        query = select(columns, f"{nested(made.query)} AS q", (f"q.{made.outputs[-1].name} {kept}",))
+        return replace(made, query=query, outputs=outputs)
 
     def _only_plain(
         self, from_clause: FromClause, where: tuple[str, ...], *, is_distinct: bool = False
@@ -345,11 +386,13 @@ class _Maker:
         items: Sequence[Typed],
         *,
         is_distinct: bool = False,
+        qualify: Sequence[str] = (),
     ) -> _Made:
         outputs = _outputs(items)
         by_sql = {item.sql: o.name for item, o in zip(items, outputs, strict=True)}
         identity = tuple(by_sql.get(sql, "") for sql in from_clause.identity)
-        query = select([item.sql for item in items], from_clause.sql, where, is_distinct=is_distinct)
+        columns = [item.sql for item in items]
+        query = select(columns, from_clause.sql, where, qualify=qualify, is_distinct=is_distinct)
         return _Made(query, outputs, identity if all(identity) else ())
 
     def _global(self, from_clause: FromClause, where: tuple[str, ...]) -> _Made:

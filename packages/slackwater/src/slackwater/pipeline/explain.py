@@ -43,7 +43,6 @@ _ACCUMULATORS = {
     AccumulatorKind.MAX: "the ordered values of {text}",
     AccumulatorKind.DISTINCT: "the different values of {text}",
     AccumulatorKind.QUANTILE: "the ordered values of {text}, counted by ranges",
-    AccumulatorKind.TOP: "the rows in order",
 }
 
 
@@ -297,9 +296,11 @@ def _key_columns(key: Sequence[KeyColumn], labels: Mapping[str, str]) -> tuple[s
 
 def _accumulated(part: AccumulatePart, labels: Mapping[str, str]) -> str:
     """Describes what is kept of groups."""
+    of = f"per group ({', '.join(_key_columns(part.key, labels))})" if part.key else "for the one group"
+    for top in filter(None, (each.ranks for each in part.accumulators)):
+        return f"{of}: all rows in order, and shows {top.function}() from {top.first} to {top.last}"
     each = (_ACCUMULATORS[each.kind].format(text=each.text) for each in part.accumulators)
     kept = ["the number of rows", *each]
-    of = "for the one group" if part.is_global else f"per group ({', '.join(_key_columns(part.key, labels))})"
     return f"{of}, not its rows: {_listed(kept)}"
 
 

@@ -261,7 +261,9 @@ class PipelineRun:
         self._sink.check(query_id)
 
     def _check_tables(self) -> None:
-        """Refuses tables without a topic, or logs a warning if they are to count as empty."""
+        """Refuses tables without a topic, or logs a warning if they are to count as empty; logs notes."""
+        for note in self._definition.plan.notes:
+            _log.warning("%s", note)
         known = self._topics_of_source()
         if self._stop.is_set():
             return

@@ -293,7 +293,8 @@ class AccumulateEvaluation:
         self._layout = AccumulatorLayout(accumulate)
         self._multiset_texts = {a.multiset: a.text for a in reversed(accumulate.accumulators)}
         self._every_commit = every_commit
-        self._max_points = max_points
+        ranks = None if self._layout.top is None else self._layout.top.ranks
+        self._max_points = max_points if ranks is None else max(2, max_points // max(1, ranks.last))
         self._has_steps = isinstance(accumulate.output, PartialsOutput)
         tables = {ACCUMULATORS_TABLE: self._layout.schema, POINTS_TABLE: POINTS_SCHEMA}
         if self._has_steps:

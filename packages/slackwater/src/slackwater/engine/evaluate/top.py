@@ -48,7 +48,7 @@ class TopRows(OrderedMultiset):
         rows = (each for each in self._up_to_last(self._rows) if each[0] >= self._shows.first)
         if not self._is_ranked:
             return tuple(text for _, (_, text) in rows)
-        return tuple(f"[{rank}{text[text.index(',') :]}" for rank, (_, text) in rows)
+        return tuple(f"[{rank}{text[_width(text) :]}" for rank, (_, text) in rows)
 
     def _up_to_last(self, rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
         return takewhile(lambda each: each[0] <= self._shows.last, _ranked(rows, self._shows))
@@ -61,10 +61,15 @@ def _ranked(rows: Iterable[Row], ranks: Ranks) -> Iterator[tuple[int, Row]]:
         return
     tied, rank, is_dense = None, 0, ranks.function == "dense_rank"
     for number, (sort_key, text) in enumerate(rows, 1):
-        order = sort_key[: int(text[1 : text.index(",")])]
+        order = sort_key[: int(text[1 : _width(text)])]
         if order != tied:
             tied, rank = order, rank + 1 if is_dense else number
         yield rank, (sort_key, text)
+
+
+def _width(text: str) -> int:
+    """Returns where the number ends with which a row's text begins."""
+    return text.find(",") if "," in text else len(text) - 1
 
 
 def without_common(shown: list[tuple[str, ...] | None]) -> list[tuple[str, ...] | None]:
