@@ -156,6 +156,10 @@ docs: setup
 column-types: setup
 	$(BIN)/python -m slackwater_lab.column_types
 
+## make from-postgresql  the reference page of what PostgreSQL's SQL means in views, from a real database
+from-postgresql: setup
+	$(BIN)/python -m slackwater_lab.from_postgres
+
 ## make screenshots the pictures of the control plane's page in docs/images/, with Debian's chromium and chromium-driver
 screenshots: setup
 	$(BIN)/python -m infra.site.screenshots

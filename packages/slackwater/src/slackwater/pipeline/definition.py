@@ -27,6 +27,7 @@ from slackwater.protocol.keys import avro_commit_topic, commit_topic, is_reserve
 from slackwater.protocol.rights import Right, pipeline_rights
 from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
+from slackwater.sql.meaning import Dialect
 from slackwater.sql.plan import (
     DocumentsOutput,
     EnginePlan,
@@ -67,7 +68,6 @@ class ViewOutput:
     """The form of keys in Kafka."""
     commit_format: CommitFormat = CommitFormat.JSON
     """The form of commit records in Kafka."""
-
     cloudevents: bool = False
     """Whether records in Kafka have the attributes of CloudEvents in their headers."""
     subject_strategy: SubjectStrategy = SubjectStrategy.TOPIC
@@ -108,6 +108,8 @@ class PipelineSql:
     """The path and the text of each view, by its name."""
     partition_by: Mapping[str, str] = field(default_factory=dict)
     """By view, the column that is part of its record key because it determines the partition."""
+    dialect: Dialect = Dialect.DUCKDB
+    """The database whose meaning the SQL has."""
 
     @property
     def view_names(self) -> tuple[str, ...]:
@@ -124,6 +126,7 @@ class PipelineSql:
             published=published,
             accumulates=scope is Scope.STRICT,
             partition_by=self.partition_by,
+            dialect=self.dialect,
         )
 
     def plan_separately(self, published: Collection[str], scope: Scope) -> EnginePlan:
@@ -134,6 +137,7 @@ class PipelineSql:
             published=published,
             accumulates=scope is Scope.STRICT,
             partition_by=self.partition_by,
+            dialect=self.dialect,
         )
 
     def stage_uses(self, published: Collection[str], scope: Scope) -> dict[int, int]:
@@ -392,9 +396,9 @@ def _check_tables(definition: PipelineDefinition, tables: Sequence[int], error: 
         hint = 'an output that is a source needs its own prefix: set topic = "<prefix>.<schema>.<table>"'
         raise error("source", problem, hint)
     for view in (definition.plan.views[number] for number in tables):
-        missing = [name for name in view.key if name not in {column.name for column in view.outputs}]
-        if missing or not view.key:
-            lacks = [f"its key has column {name!r}, which it does not select" for name in missing]
+        selected = {column.name for column in view.outputs}
+        lacks = [f"its key has column {n!r}, which it does not select" for n in view.key if n not in selected]
+        if lacks or not view.key:
             hint = "a table of a source needs a primary key: select all columns of the key"
             raise error("outputs", f"view {view.name!r}: {lacks[0] if lacks else 'it has no key'}", hint)
 
@@ -441,7 +445,7 @@ def _purpose_of(topic: str, source: str) -> str:
     return ""
 
 
-def pipeline_definition(
+def pipeline_definition(  # noqa: PLR0913 - keyword-only
     *,
     name: str,
     source: str,
@@ -450,10 +454,9 @@ def pipeline_definition(
     emit: Emit = Emit.LATEST,
     buckets: int | None = None,
     outputs: Sequence[ViewOutput] | None = None,
+    dialect: Dialect = Dialect.DUCKDB,
 ) -> PipelineDefinition:
-    """Returns the definition of a pipeline without a folder, given the name and SQL of each view.
-
-    Without outputs, each view is published as JSON in the topic of its name.
+    """Returns a pipeline without a folder. Without outputs, each view is JSON in the topic of its name.
 
     Raises:
         ConfigError: An output cannot have its form.
@@ -472,7 +475,7 @@ def pipeline_definition(
         for each in outputs
     )
     texts = tuple((f"{view}.sql", text) for view, text in views.items())
-    sql = PipelineSql(catalog, texts, partition_columns(outputs))
+    sql = PipelineSql(catalog, texts, partition_columns(outputs), dialect)
     definition = PipelineDefinition(
         name=name,
         source=source,
@@ -525,10 +528,7 @@ def table_inputs(plan: EnginePlan, stages: Collection[int] | None = None) -> Ite
 
 
 def keys_move(plan: EnginePlan, view: int) -> bool:
-    """Returns whether a document of a view may move from one key of its last stage to another.
-
-    It cannot if there is one document for each stage key, or for each group.
-    """
+    """Returns whether a document may move from one key of its view's last stage to another."""
     if plan.views[view].withheld_of:
         return False
     outputs = ((stage, stage.output) for stage in plan.stages)

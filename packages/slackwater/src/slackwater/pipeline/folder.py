@@ -40,6 +40,7 @@ from slackwater.protocol import CommitFormat, ConfigError
 from slackwater.protocol.keys import table_name
 from slackwater.settings.errors import did_you_mean
 from slackwater.sql.catalog import Catalog
+from slackwater.sql.meaning import Dialect
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
 
@@ -55,6 +56,7 @@ class _PipelineFile(PipelineLabels):
     owner: str = ""
     scope: Scope = Scope.STRICT
     emit: Emit = Emit.LATEST
+    dialect: Dialect = Dialect.DUCKDB
     buckets: Annotated[int, Meta(ge=1, le=65_536)] | None = None
     output: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -114,7 +116,7 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     file = toml.read(_PipelineFile)
     sql = read_sql(folder)
     outputs = read_outputs(toml, file.name, sql.view_names, file.revision)
-    sql = replace(sql, partition_by=partition_columns(outputs))
+    sql = replace(sql, partition_by=partition_columns(outputs), dialect=file.dialect)
     plan = sql.plan([output.view for output in outputs], scope=file.scope)
     definition = PipelineDefinition(
         name=revision_name(file.name, file.revision),

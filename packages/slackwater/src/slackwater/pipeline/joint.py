@@ -17,6 +17,7 @@ from slackwater.pipeline.definition import PipelineDefinition
 from slackwater.pipeline.settings import revision_name
 from slackwater.pipeline.toml_table import DEFINITION_FILE, read_definition, read_file
 from slackwater.protocol import ConfigError
+from slackwater.sql.meaning import Dialect
 from slackwater.sql.postgres import join_ddl
 
 _HEAD = "# Written by `slackwater share`, which also says whether what it was made of has changed.\n"
@@ -40,9 +41,15 @@ def joined_files(parts: Parts, name: str, revision: int, emit: Emit | None) -> M
     if len(names) < 2 or len({*names, name}) <= len(names):
         hint = "name at least two pipelines, each once; the new one has a name of its own, that of its folder"
         raise ConfigError(f"{', '.join(names)} cannot become {name!r}", hint)
+    dialects = {each.sql.dialect for each in all_parts if each.sql is not None}
+    if len(dialects) > 1:
+        hint = "the SQL of a pipeline means one thing"
+        raise ConfigError(f"{' and '.join(names)} cannot be joined: they differ in dialect", hint)
     for each in all_parts[1:]:
         _check_fits(first, each, emit)
     head = {"name": name, "source": first.source, "revision": revision, "emit": str(emit or first.emit)}
+    if dialects == {Dialect.POSTGRES}:
+        head["dialect"] = str(Dialect.POSTGRES)
     if owners := dict.fromkeys(each.owner for each in all_parts if each.owner):
         head["owner"] = ", ".join(owners)
     if buckets := max(each.buckets or 0 for each in all_parts):

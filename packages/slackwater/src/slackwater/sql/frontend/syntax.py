@@ -5,9 +5,9 @@ DuckDB parses what it later evaluates, so the SQL cannot be understood in two wa
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import duckdb
 
@@ -226,6 +226,11 @@ def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
     Raises:
         SqlTextError: It is not SQL, or not a single query.
     """
+    return _Reader(text).query(statement(connection, text))
+
+
+def statement(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Raw:
+    """Returns DuckDB's tree of the one query of a view; raises as :func:`parse`."""
     if len(text.text) > MAX_CHARACTERS:
         problem = f"the view is longer than {MAX_CHARACTERS:,} characters"
         raise text.error(MAX_CHARACTERS, MAX_CHARACTERS, problem, "Write several views")
@@ -237,7 +242,12 @@ def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
         raise reader.syntax_error(tree)
     if len(tree["statements"]) != 1:
         raise text.error(0, 0, "the file contains more than one statement", "Write one SELECT per file")
-    return reader.query(tree["statements"][0]["node"])
+    return cast("Raw", tree["statements"][0]["node"])
+
+
+def node_reader(text: ViewText) -> Callable[[Raw], Node]:
+    """Returns a function that types an expression of the tree of a view."""
+    return _Reader(text).node
 
 
 def is_expression(connection: duckdb.DuckDBPyConnection, sql: str, node: Node) -> bool:

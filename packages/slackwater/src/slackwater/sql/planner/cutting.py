@@ -40,6 +40,7 @@ from slackwater.sql.logical import (
     column_expression,
     never_null,
 )
+from slackwater.sql.meaning import Dialect, in_duckdb
 from slackwater.sql.plan import (
     DocumentsOutput,
     EnginePlan,
@@ -535,6 +536,7 @@ def compile_pipeline(
     published: Collection[str] | None = None,
     accumulates: bool = True,
     partition_by: Mapping[str, str] = _NOTHING,
+    dialect: Dialect = Dialect.DUCKDB,
 ) -> EnginePlan:
     """Returns the stages of a pipeline's views.
 
@@ -545,13 +547,19 @@ def compile_pipeline(
         accumulates: Whether aggregates may be kept without the rows of their groups. If not, a view over one
             key is a single stage with all rows of a key, as scope `aggregate` requires.
         partition_by: By view, a column that becomes part of its record key.
+        dialect: Whose meaning expressions have.
 
     Raises:
         SqlTextError: A view contains something that is not supported; names the place and what is supported.
     """
     texts = [text for _, text in views]
     plan = compile_separately(
-        views, catalog, published=published, accumulates=accumulates, partition_by=partition_by
+        views,
+        catalog,
+        published=published,
+        accumulates=accumulates,
+        partition_by=partition_by,
+        dialect=dialect,
     )
     return with_shared_rows(with_identities(shared(plan, texts), texts), catalog)
 
@@ -563,11 +571,16 @@ def compile_separately(
     published: Collection[str] | None = None,
     accumulates: bool = True,
     partition_by: Mapping[str, str] = _NOTHING,
+    dialect: Dialect = Dialect.DUCKDB,
 ) -> EnginePlan:
     """Returns the stages that the views would have if they shared none."""
     texts = {PurePath(path).stem: ViewText(path, sql) for path, sql in views}
     mistakes = Mistakes()
     with open_connection() as connection:
+        if dialect is Dialect.POSTGRES:
+            texts = in_duckdb(connection, texts, catalog).texts(
+                list(texts) if published is None else list(published)
+            )
         cutter = Cutter(connection, accumulates=accumulates)
         for name, text in texts.items():
             if published is None or name in published:
