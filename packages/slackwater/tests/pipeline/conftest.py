@@ -91,9 +91,9 @@ class Inventory:
                 self._change_order(self._random.choice(known))
         self.commit()
 
-    def commit(self) -> int:
+    def commit(self, at_ms: int | None = None) -> int:
         """Writes the collected changes as one transaction; its commit LSN."""
-        xid, now_ms = 700 + len(self._uncut) + self._lsn, time_ms()
+        xid, now_ms = 700 + len(self._uncut) + self._lsn, time_ms() if at_ms is None else at_ms
         first, self._lsn = self._lsn, self._lsn + 1000
         for order, (table, before, after) in enumerate(self._changes, 1):
             self._write(table, before, after, xid, first + order, order)

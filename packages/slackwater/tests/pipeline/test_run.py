@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -681,3 +682,38 @@ def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeate
     inventory.run(5)
     assert start_pipeline().await_end() == 0
     assert_view(inventory, output)
+
+
+@pytest.mark.parametrize("emit", ["latest", "transactions"])
+def test_rows_leave_a_view_when_commit_times_say_so(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path, emit: str
+) -> None:
+    folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "recent", ignore=shutil.ignore_patterns("tests"))
+    view = "SELECT TRANSACTIONALLY id FROM inventory.orders WHERE created_at > now() - INTERVAL 1 HOUR"
+    (folder / "views" / "orders_with_lines.sql").write_text(view)
+    start = datetime(2026, 11, 20, 10, tzinfo=UTC)
+
+    def commit(number: int, at: timedelta) -> int:
+        row = {"id": number, "customer": "c", "status": "s", "line_count": 0, "total": "0.00"}
+        created = (start + at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        inventory.put("inventory.orders", {**row, "created_at": created}, None)
+        lsn: int = inventory.commit(int((start + at).timestamp() * 1000))
+        inventory.cut()
+        return lsn
+
+    def run() -> None:
+        found = start_pipeline(folder=str(folder), emit=emit)
+        assert found.await_end() == 0, found.last
+
+    commit(1, timedelta())
+    commit(2, timedelta(minutes=10))
+    run()
+    topic = f"out-{inventory.source}"
+    assert set(output.final_state(topic)) == {1, 2}
+    lsn = commit(3, timedelta(minutes=60))  # the moment itself is not within the hour
+    commit(4, timedelta(minutes=69))
+    run()
+    assert set(output.final_state(topic)) == {2, 3, 4}
+    if emit == "transactions":
+        changes = dict(by_commit(output.records(topic))[lsn])
+        assert {key: value is None for key, value in changes.items()} == {'{"id":1}': True, '{"id":3}': False}

@@ -150,6 +150,9 @@ class BatchTask:
     repeated: frozenset[int] = frozenset()
     touch_lsn: int | None = None
     """The LSN of the batch's first commit, set in one task: from then on, groups without columns exist."""
+    ticks: tuple[tuple[int, int], ...] = ()
+    """For the same task, the LSN of each commit that moves the clock, and the newest commit time so far, in
+    seconds since the epoch."""
     may_start_late: bool = False
     """Whether records below a partition's earliest offset may be missing."""
     late_snapshots: frozenset[int] = frozenset()
@@ -179,12 +182,27 @@ class PlannedBatch:
     """At least one."""
 
 
+def ticks_of(transactions: Iterable[tuple[int, int, int]], from_ms: int) -> tuple[tuple[int, int], ...]:
+    """Returns the LSNs of the transactions ``(xid, commit LSN, commit time in ms)`` that move the clock.
+
+    The clock is the newest commit time so far, in whole seconds since the epoch; before them it is `from_ms`.
+    """
+    found: list[tuple[int, int]] = []
+    clock = from_ms // 1000
+    for _, lsn, ms in transactions:
+        if ms // 1000 > clock or (not found and clock):
+            clock = max(clock, ms // 1000)
+            found.append((lsn, clock))
+    return tuple(found)
+
+
 def in_one_task(tasks: Sequence[BatchTask]) -> BatchTask:
     """Returns the task that reads everything that the tasks of a batch read."""
     return replace(
         tasks[0],
         spans=tuple(span for task in tasks for span in task.spans),
         touch_lsn=next((task.touch_lsn for task in tasks if task.touch_lsn is not None), None),
+        ticks=next((task.ticks for task in tasks if task.ticks), ()),
         has_whole_topics=True,
     )
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 
 from slackwater.engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
+from slackwater.engine.evaluate.expiring_rows import ExpiringRows
 from slackwater.engine.evaluate.groups import AccumulateEvaluation
 from slackwater.engine.evaluate.latest import LatestEvaluation
 from slackwater.engine.evaluate.points import route_of
@@ -346,9 +347,12 @@ class _StageEvaluation:
         withholding = {view.withheld_of for view in plan.views}
         of_views = {view.name for view in plan.views if stage.number in view.stages}
         self._feeds_withholding = bool(withholding & of_views) and not withholds(plan, stage)
-        self.may_be_together = (
+        self.may_be_together = not stage.is_timed and (
             stage.rows is None or stage.accumulate is None or stage.accumulate.has_stage_key
         )
+        self._expiring: ExpiringRows | None = None
+        if stage.rows is not None and stage.is_timed:
+            self._expiring = ExpiringRows(stage.rows, every_commit=settings.every_commit)
         self._rows: CommitEvaluation | LatestEvaluation | LoneRowEvaluation | None = None
         if stage.rows is not None:
             evaluator = evaluators.rows(plan, stage, settings.limits)
@@ -381,6 +385,8 @@ class _StageEvaluation:
     def _evaluate(
         self, events: Sequence[Event], contents: Contents, outcome: Outcome, keys: Collection[bytes] | None
     ) -> None:
+        if self._expiring is not None:
+            events = self._expiring(events, contents, outcome)
         if events:
             self._change_rows(events, contents, outcome)
         if keys is not None and any(group not in keys for _, _, group, _ in outcome.partials):

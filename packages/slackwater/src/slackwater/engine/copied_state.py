@@ -237,6 +237,8 @@ class CopyTask:
     logs: tuple[BucketHead, ...] = field(repr=False)
     lsn: int
     """The commit LSN as of which the rows exist."""
+    ticks: tuple[tuple[int, int], ...] = ()
+    """The clock as of that commit, see :meth:`EventPacker.tick`."""
 
 
 def copy_tasks(
@@ -246,12 +248,15 @@ def copy_tasks(
     task_bytes: int = TASK_BYTES,
     *,
     first: int = 0,
+    ticks: tuple[tuple[int, int], ...] = (),
 ) -> tuple[CopyTask, ...]:
     """Divides the first batch into tasks of about equal size, at least one, with numbers from `first` on."""
     size = sum(head.live_bytes for _, _, head in state.logs)
     number = max(1, min(len(state.logs), -(-size // task_bytes)))
     logs = sorted(state.logs, key=lambda each: -each[2].live_bytes)
-    return tuple(CopyTask(first + each, tables, tuple(logs[each::number]), lsn) for each in range(number))
+    return tuple(
+        CopyTask(first + each, tables, tuple(logs[each::number]), lsn, ticks) for each in range(number)
+    )
 
 
 def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[PackedPayload]:
@@ -267,6 +272,7 @@ def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[
     if task.number == 0:
         packer = EventPacker(replace(spec, inputs=()))
         packer.touch(task.lsn)
+        packer.tick(task.ticks)
         yield from ((stage, bucket, TOUCH_SEQUENCE, packed) for stage, bucket, packed in packer.payloads())
     for stage, bucket, head in task.logs:
         tables = [each for each in task.tables if each.origin.stage == stage]

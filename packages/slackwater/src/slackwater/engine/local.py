@@ -145,7 +145,7 @@ class LocalEngine:
         Documents are emitted after each batch, or after each commit that changes them. For scope `aggregate`,
         see :meth:`run_partitions`. Without evaluators, DuckDB evaluates.
         """
-        self.spec = packing_spec(plan, buckets)
+        self.spec = packing_spec(plan, buckets, every_commit=every_commit)
         self._plan = plan
         self._settings = StageSettings(buckets=buckets, every_commit=every_commit, scope=scope)
         self._make_index = make_index
@@ -177,20 +177,26 @@ class LocalEngine:
         self.indexes[stage, bucket] = self._make_index()
 
     def run(
-        self, changes: Sequence[ChangeEvent], tasks: int = 1, *, first_lsn: int | None = None
+        self,
+        changes: Sequence[ChangeEvent],
+        tasks: int = 1,
+        *,
+        first_lsn: int | None = None,
+        ticks: Sequence[tuple[int, int]] = (),
     ) -> dict[int, list[Document]]:
         """Processes a batch of whole commits.
 
         The changes are as a connector writes them; this many tasks pack them. `first_lsn` is the LSN of the
-        first commit, if it changes nothing that the pipeline reads. The documents of each view are in commit
+        first commit, if it changes nothing that the pipeline reads. The ticks move the clock of rows that
+        expire, see :meth:`EventPacker.tick`. The documents of each view are in commit
         order, as a sink publishes them.
         """
         known = [change for change in changes if change[0] in self.spec.tables]
         lsn = min((change[2] for change in changes), default=0) if first_lsn is None else first_lsn
         try:
-            return self.process(self.payloads(known, tasks, lsn))
+            return self.process(self.payloads(known, tasks, lsn, ticks))
         except OldRowsNeededError:
-            return self.process(self.payloads(known, tasks, lsn, keeps_old=True))
+            return self.process(self.payloads(known, tasks, lsn, ticks, keeps_old=True))
 
     def run_partitions(self, changes: Mapping[int, Sequence[ChangeEvent]]) -> dict[int, list[Document]]:
         """Processes a batch in scope `aggregate`, given as changes by the partition that contains them."""
@@ -237,6 +243,7 @@ class LocalEngine:
         changes: Sequence[ChangeEvent],
         tasks: int = 1,
         first_lsn: int | None = None,
+        ticks: Sequence[tuple[int, int]] = (),
         *,
         keeps_old: bool = False,
     ) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
@@ -249,6 +256,7 @@ class LocalEngine:
                     packer.table(change[0]).add(*change[1:])
             if first_lsn is not None and not task:
                 packer.touch(first_lsn)
+                packer.tick(ticks)
             for stage, bucket, payload in packer.payloads():
                 by_bucket.setdefault((stage, bucket), []).insert(0, (task, payload))
         return by_bucket

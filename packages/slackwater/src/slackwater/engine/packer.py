@@ -13,6 +13,7 @@ import msgspec
 import zstandard
 
 from slackwater.engine.payloads import (
+    CLOCK_INPUT,
     COMPRESSION_LEVEL,
     EMPTY_KEY,
     TOUCH_INPUT,
@@ -54,6 +55,10 @@ class PackingSpec:
     """The number of buckets of each stage; fixed for the life of a pipeline."""
     touched: tuple[int, ...]
     """The stages without key columns; each batch informs them that their only group exists."""
+    timed: tuple[int, ...]
+    """The stages whose rows expire; each batch moves their clock."""
+    every_commit: bool
+    """Whether rows expire at each commit."""
     takes_only_own: bool
     """Whether records that neither a pipeline nor a service wrote are refused."""
 
@@ -68,7 +73,11 @@ class PackingSpec:
 
 
 def packing_spec(
-    plan: EnginePlan, buckets: int, *, proof: FormProof = FormProof.CONFIGURATION
+    plan: EnginePlan,
+    buckets: int,
+    *,
+    proof: FormProof = FormProof.CONFIGURATION,
+    every_commit: bool = True,
 ) -> PackingSpec:
     """Returns the specification for a pipeline.
 
@@ -90,6 +99,8 @@ def packing_spec(
         key=tuple(column.name for column in stages[0].key) if len(stages) == 1 else (),
         buckets=buckets,
         touched=tuple(each.number for each in stages if not each.key),
+        timed=tuple(each.number for each in stages if each.is_timed),
+        every_commit=every_commit,
         takes_only_own=proof is FormProof.WRITER,
     )
 
@@ -110,10 +121,12 @@ class EventPacker:
         """Creates a packer; on request, events contain old rows as records do (REPLICA IDENTITY FULL)."""
         self._buckets = spec.buckets
         self._touched = spec.touched
+        self._timed, self._every_commit = spec.timed, spec.every_commit
         self.takes_only_own = spec.takes_only_own
         """Whether records that neither a pipeline nor a service wrote are refused."""
         self._buffers = {(each.stage, each.number): _Buffers() for each in spec.inputs}
         self._buffers |= {(stage, TOUCH_INPUT): _Buffers() for stage in spec.touched}
+        self._buffers |= {(stage, CLOCK_INPUT): _Buffers() for stage in spec.timed}
         inputs: dict[str, list[tuple[int, InputPlan, Events]]] = {}
         for each in spec.inputs:
             events = self._buffers[each.stage, each.number].events
@@ -148,6 +161,18 @@ class EventPacker:
         for stage in self._touched:
             events = self._buffers[stage, TOUCH_INPUT].events
             events.setdefault(bucket_of(EMPTY_KEY, self._buckets), []).append(event)
+
+    def tick(self, ticks: Sequence[tuple[int, int]]) -> None:
+        """Moves the clock of rows that expire.
+
+        The ticks are LSNs of commits with their times in seconds since the epoch, both ascending.
+        """
+        for stage in self._timed:
+            events = self._buffers[stage, CLOCK_INPUT].events
+            for lsn, seconds in ticks if self._every_commit else ticks[-1:]:
+                event = (lsn, CLOCK_INPUT, EMPTY_KEY, seconds.to_bytes(8, "big"), None, 0)
+                for bucket in range(self._buckets):
+                    events.setdefault(bucket, []).append(event)
 
     def settle(self) -> None:
         """Packs the events that were added, which then take a fifth of the memory."""

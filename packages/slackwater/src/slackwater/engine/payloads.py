@@ -25,6 +25,10 @@ from slackwater.protocol import BatchHeader, StateError
 TOUCH_INPUT: Final = -2
 """The input of an event without a row, which states that the group of no columns exists from its LSN on."""
 
+CLOCK_INPUT: Final = -3
+"""The input of an event that moves the clock of rows that expire: its primary key is the commit time in
+seconds since the epoch, as 8 bytes."""
+
 TOUCH_SEQUENCE: Final = -1
 """The sequence of payloads with such events; no span of the source has it."""
 

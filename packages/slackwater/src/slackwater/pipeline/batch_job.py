@@ -359,7 +359,12 @@ class _Worker:
 
     def __init__(self, program: TaskProgram) -> None:
         self._program = program
-        self._spec = packing_spec(program.plan, program.settings.buckets, proof=program.settings.proof)
+        self._spec = packing_spec(
+            program.plan,
+            program.settings.buckets,
+            proof=program.settings.proof,
+            every_commit=program.settings.every_commit,
+        )
         self._packers = {keeps: IdlePackers(self._spec, keeps_old=keeps) for keeps in (False, True)}
         self._task = PipelineTask(program.plan, program.settings, program.evaluators)
         self._store = open_store(program.checkpoint)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from slackwater.cdc import UndecodableRecordError
+from slackwater.cdc.batch import ticks_of
 from slackwater.cdc.envelope import decode_full_row
 from slackwater.control import known_runs
 from slackwater.cuts import PipelineLog
@@ -141,7 +142,8 @@ class EarlierRevisions:
         )
         tasks: list[CopyTask] = []
         for of_table, state in zip(tables.values(), found, strict=True):
-            tasks += copy_tasks(of_table, state, end.lsn, first=len(tasks))
+            ticks = ticks_of(header.transactions, 0)
+            tasks += copy_tasks(of_table, state, end.lsn, first=len(tasks), ticks=ticks)
         return CopiedBatch(header, tuple(tasks), end)
 
     def _at_one_commit(

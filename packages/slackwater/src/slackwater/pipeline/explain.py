@@ -266,6 +266,8 @@ def _keeps(
             for each in inputs
         )
         yield _listed(list(names)) + (f", for {_stages_text(others)}, too" if others else "")
+    if stage.is_timed:
+        yield "when each of them ends, by the commit times of the source"
     if stage.accumulate is not None:
         yield _accumulated(stage.accumulate, dict(stage.labels))
     rows = stage.rows

@@ -174,6 +174,22 @@ class Filter(_OverRows):
         return self.child.columns
 
 
+@dataclass(frozen=True)
+class Expire(_OverRows):
+    """The child's rows until their moment comes, at the clock of commits.
+
+    Attributes:
+        moment: The column with the moment, in microseconds since the epoch; rows with NULL do not exist.
+    """
+
+    moment: str
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The child's columns."""
+        return self.child.columns
+
+
 class JoinKind(StrEnum):
     """Joins of SQL; RIGHT JOIN is a LEFT JOIN with its sides exchanged."""
 
@@ -351,7 +367,7 @@ class Leaf:
     identity: tuple[str, ...]
 
 
-Relation = Scan | Leaf | Extend | Filter | Join | Aggregate | Union | Window | TopN
+Relation = Scan | Leaf | Extend | Filter | Expire | Join | Aggregate | Union | Window | TopN
 
 
 @dataclass(frozen=True)
@@ -383,7 +399,7 @@ def children(relation: Relation) -> tuple[Relation, ...]:
             return (left, right)
         case Union(children=branches):
             return branches
-        case Extend() | Filter() | Aggregate() | Window() | TopN():
+        case Extend() | Filter() | Expire() | Aggregate() | Window() | TopN():
             return (relation.child,)
 
 
@@ -417,6 +433,8 @@ def never_null(relation: Relation) -> frozenset[str]:
         case Extend(child=child, computed=computed):
             below = never_null(child)
             return below | {name for name, each in computed if each.column in below}
+        case Expire(child=child, moment=moment):
+            return never_null(child) | {moment}
         case Filter() | Window() | TopN():
             return never_null(relation.child)
         case Leaf():
@@ -437,7 +455,7 @@ def dependencies(relation: Relation) -> Iterator[Dependency]:
             for determiners, determined in dependencies(child):
                 made = {name for name, each in computed if determined.issuperset(each.columns)}
                 yield determiners, determined | made
-        case Filter() | Window() | TopN():
+        case Filter() | Expire() | Window() | TopN():
             yield from dependencies(relation.child)
     yield frozenset(relation.identity), frozenset(relation.columns)
 

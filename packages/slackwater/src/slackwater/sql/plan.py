@@ -87,6 +87,8 @@ class InputPlan:
             Otherwise rows with a NULL key never contribute, and need not be kept.
         origin: Number of the stage whose rows these are; 0 for a table of the database.
         reads: Which rows of a touched key are evaluated.
+        moment: Name of the column that tells when a row ends, in microseconds since the epoch; empty for rows
+            that do not end by themselves.
     """
 
     alias: str
@@ -97,6 +99,7 @@ class InputPlan:
     keeps_null_keys: bool
     origin: int
     reads: Reads
+    moment: str = ""
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -107,6 +110,11 @@ class InputPlan:
     def key_positions(self) -> tuple[int, ...]:
         """Positions of the key in a row of `columns`."""
         return tuple(self.column_names.index(name) for name in self.key)
+
+    @property
+    def moment_position(self) -> int:
+        """Position of the moment in a row of `columns`."""
+        return self.column_names.index(self.moment)
 
     @property
     def primary_key_positions(self) -> tuple[int, ...]:
@@ -378,6 +386,11 @@ class StagePlan:
     identity: str = ""
 
     @property
+    def is_timed(self) -> bool:
+        """Whether rows of an input end by themselves."""
+        return self.rows is not None and any(each.moment for each in self.rows.inputs)
+
+    @property
     def output(self) -> Output:
         """The output of the last part."""
         part = self.accumulate or self.rows
@@ -566,6 +579,7 @@ def _input(plan: InputPlan) -> list[object]:
         for column in plan.columns
     ]
     facts: list[object] = [plan.keeps_null_keys, types, plan.key_positions, plan.primary_key_positions]
+    facts += [plan.moment_position] if plan.moment else []
     return facts if plan.origin else [plan.table.full_name, plan.column_names, *facts]
 
 

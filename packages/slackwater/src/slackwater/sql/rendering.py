@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.logical import (
     Aggregate,
+    Expire,
     Expression,
     Extend,
     Filter,
@@ -78,9 +79,8 @@ class _Renderer:
                 return _scan(relation, wanted)
             case Extend():
                 return self._extend(relation, wanted)
-            case Filter(child=child, condition=condition):
-                below = self.select(child, _needed(child, [*wanted, *condition.columns]))
-                return f"SELECT {AT}{columns_sql(wanted)} FROM ({below}) WHERE {condition.sql}"  # noqa: S608
+            case Filter() | Expire():
+                return self._filter(relation, wanted)
             case Join():
                 return self._join(relation, wanted)
             case Aggregate():
@@ -98,6 +98,14 @@ class _Renderer:
         read = (column for name in wanted if name in computed for column in computed[name].columns)
         below = self.select(extend.child, _needed(extend.child, [*wanted, *read]))
         return f"SELECT {AT}{_named(wanted, computed)} FROM ({below})"  # noqa: S608 - made of ids
+
+    def _filter(self, relation: Filter | Expire, wanted: tuple[str, ...]) -> str:
+        if isinstance(relation, Filter):
+            condition, read = relation.condition.sql, relation.condition.columns
+        else:
+            condition, read = f"{identifier(relation.moment)} > epoch_us(now())", (relation.moment,)
+        below = self.select(relation.child, _needed(relation.child, [*wanted, *read]))
+        return f"SELECT {AT}{columns_sql(wanted)} FROM ({below}) WHERE {condition}"  # noqa: S608 - of ids
 
     def _join(self, join: Join, wanted: tuple[str, ...]) -> str:
         conditions = [f"l.{AT} = r.{AT}"]

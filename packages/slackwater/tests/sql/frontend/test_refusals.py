@@ -271,3 +271,25 @@ def test_an_unknown_function_is_named_with_what_to_write(catalog: Catalog, call:
         read_view(ViewText("v.sql", f"{S} {call} AS x FROM orders o"), catalog, {})
     assert hint in str(raised.value)
     assert raised.value.place.text == call
+
+
+@pytest.mark.parametrize(
+    ("condition", "place", "message"),
+    [
+        ("e.at_ > now() - INTERVAL 1 MONTH", "INTERVAL 1 MONTH", "in days"),
+        ("e.at_ > now() - e.id * INTERVAL 1 DAY", "e.id * INTERVAL 1 DAY", "Add it to the column"),
+        ("e.at_ > now() - 5", "5", "only an interval"),
+        ("e.at_ > date_trunc('day', now())", "date_trunc('day', now())", "only intervals can be added"),
+        ("e.at_ > now() OR e.id = 1", "e.at_ > now() OR e.id = 1", "Compare a time in WHERE"),
+        ("now() > now()", "now() > now()", "compared with itself"),
+        ("e.at_ = now()", "e.at_ = now()", "is not compared"),
+    ],
+)
+def test_conditions_on_the_time_are_comparisons(condition: str, place: str, message: str) -> None:
+    with pytest.raises(SqlTextError, match=message) as raised:
+        read_view(
+            ViewText("v.sql", f"{S} e.id FROM events e WHERE {condition}"),
+            parse_catalog({"t.sql": "CREATE TABLE events (id bigint PRIMARY KEY, at_ timestamptz)"}),
+            {},
+        )
+    assert raised.value.place.text == place

@@ -10,6 +10,8 @@ whose aggregates are kept. The tag determines what the entry is, and the meaning
 * `RANKS_TAG`: how many values a range of an ordered multiset has; number of the multiset (2 bytes), level (1
   byte), then the sort key at which the range begins.
 * `WITHHELD_TAG`: the key is withheld, because it cannot be evaluated; no rest.
+* `MOMENT_TAG`: in the group of no columns, the clock of rows that expire; or a row that ends at a moment: the
+  moment (8 bytes), then a digest of the row.
 * `OWNER_TAG`: the partition that contains a key's rows; no rest.
 * `SHARER_TAG`: an entry, other than a row, of a stage whose rows another one keeps; its number among those
   stages (1 byte), then its own tag and rest.
@@ -35,6 +37,7 @@ MULTISET_TAG: Final = b"\xf1"
 SHARER_TAG: Final = b"\xf2"
 RANKS_TAG: Final = b"\xf3"
 WITHHELD_TAG: Final = b"\xf4"
+MOMENT_TAG: Final = b"\xf5"
 OWNER_TAG: Final = b"\xff"
 META_NAME: Final = b"\x00meta"
 """Not the name of an entry, because no msgpack array starts with a zero byte."""

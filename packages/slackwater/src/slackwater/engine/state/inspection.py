@@ -19,6 +19,7 @@ from slackwater.engine.payloads import bucket_of
 from slackwater.engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,
+    MOMENT_TAG,
     MULTISET_TAG,
     OWNER_TAG,
     RANKS_TAG,
@@ -56,12 +57,14 @@ GROUPS: Final = "groups"
 VALUES: Final = "values"
 OWNERS: Final = "partitions"
 WITHHELD: Final = "withheld"
+MOMENTS: Final = "moments"
 _KINDS: Final = {
     DOCUMENT_TAG: DOCUMENTS,
     ACCUMULATORS_TAG: GROUPS,
     MULTISET_TAG: VALUES,
     RANKS_TAG: VALUES,
     WITHHELD_TAG: WITHHELD,
+    MOMENT_TAG: MOMENTS,
     OWNER_TAG: OWNERS,
 }
 T = TypeVar("T")
@@ -100,7 +103,8 @@ class BucketContents:
     """The number of stage keys and of groups of aggregates."""
     kinds: dict[str, Amount] = field(default_factory=dict)
     """The entries by kind: ``input <number>`` for rows, `DOCUMENTS` for the digests of published documents,
-    `GROUPS` for counts and sums, `VALUES` for entries of ordered multisets and their ranges, `OWNERS`."""
+    `GROUPS` for counts and sums, `VALUES` for entries of ordered multisets and their ranges,
+    `WITHHELD`, `MOMENTS` for rows that end by themselves, `OWNERS`."""
     largest: list[KeyAmount] = field(default_factory=list)
     """The largest keys, largest first."""
 

@@ -11,6 +11,7 @@ from slackwater.cdc.batch import (
     TaskPolicy,
     TransactionTable,
     plan_tasks,
+    ticks_of,
 )
 from slackwater.cdc.initial_snapshot import SNAPSHOT_HINT
 from slackwater.engine.settings import Scope
@@ -119,6 +120,7 @@ class Planner:
                 table,
                 content.repeated,
                 None if number else first_lsn,
+                () if number else ticks_of(header.transactions, start.commit_ts_ms),
                 options.allow_truncated_start and start.lsn == 0,
                 content.late_snapshots,
                 content.has_incremental_rows,

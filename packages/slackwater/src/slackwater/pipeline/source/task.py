@@ -80,7 +80,7 @@ def read_packed(options: SourceOptions, packers: IdlePackers, task: BatchTask) -
     Raises the same errors as :func:`read_task`.
     """
     with _opened(options, task) as (changes, portions):
-        return pack_changes(packers, changes, task.touch_lsn, portions)
+        return pack_changes(packers, changes, task.touch_lsn, portions, task.ticks)
 
 
 def pack_changes(
@@ -88,8 +88,9 @@ def pack_changes(
     changes: BatchChanges,
     touch_lsn: int | None,
     portions: Iterator[tuple[OffsetSpan, list[Message]]],
+    ticks: Sequence[tuple[int, int]] = (),
 ) -> list[PackedPayload]:
-    """Packs the changes of a task.
+    """Packs the changes of a task, and the ticks of the clock.
 
     Each span is packed separately, because spans of several partitions arrive interleaved. The payloads of a
     batch are therefore the same at every attempt. From commit `touch_lsn` on, the groups of stages without
@@ -99,6 +100,7 @@ def pack_changes(
     if touch_lsn is not None:
         packer = packers.take()
         packer.touch(touch_lsn)
+        packer.tick(ticks)
         payloads += _addressed(packer, TOUCH_SEQUENCE)
         packers.give_back(packer)
     by_span: dict[int, EventPacker] = {}

@@ -13,6 +13,7 @@
         delete: {public.invoice: [{id: 2}]}
         truncate: [public.line]
         sql: "DELETE FROM public.line WHERE amount < 1"   # statements, or the name of a .sql file
+        at: 2026-11-20T10:00:00Z                          # its commit time, and that of those after it
 """
 
 import re
@@ -180,6 +181,7 @@ _PARTS: Final[Mapping[str, Apply]] = {
     "delete": _rows(lambda test, table, row: test.delete(table, row)),
     "truncate": _truncate,
     "sql": _sql,
+    "at": lambda test, part: _at(part, test.at, str(part.value)),
 }
 
 

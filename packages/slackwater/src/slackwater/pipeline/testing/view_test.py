@@ -73,6 +73,7 @@ class ViewTest:
             each.full_name: TableRows(each, used.get(each.full_name, ())) for each in self._catalog.tables
         }
         self._open: list[tuple[TableRows, Event]] = []
+        self._time: int | None = None
         self._documents: dict[str, dict[bytes, bytes]] = {name: {} for name in self._views}
         self._position = 0
         self._commits = 0
@@ -137,10 +138,23 @@ class ViewTest:
                 self._open += step
         return self
 
+    def at(self, time: datetime | str) -> Self:
+        """Sets the commit time of the open transaction and of those after it, which is ``now()`` in views.
+
+        A time without a zone is in UTC. The clock of views does not go back.
+        """
+        try:
+            found = datetime.fromisoformat(str(time))
+        except ValueError as error:
+            raise InputError(f"{time!r} is not a time", "write 2026-11-20T10:00:00Z") from error
+        self._time = int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+        return self
+
     def commit(self) -> Self:
         """Ends the transaction, which the views then show.
 
         Raises:
+            InputError: Views depend on the time, and it is not given.
             EvaluationError: The SQL of a view fails on the rows.
         """
         events: list[ChangeEvent] = []
@@ -151,7 +165,10 @@ class ViewTest:
         self._position = commit_lsn
         self._commits += 1
         self._open.clear()
-        changed = self._engine.run(events, first_lsn=commit_lsn)
+        if self._time is None and self._engine.spec.timed:
+            raise InputError("the views depend on the time", "say at which time the transaction commits: at")
+        ticks = () if self._time is None else ((commit_lsn, self._time),)
+        changed = self._engine.run(events, first_lsn=commit_lsn, ticks=ticks)
         for name, (number, _) in self._views.items():
             documents = self._documents[name]
             for _, key, document in changed.get(number, ()):

@@ -10,6 +10,7 @@ from typing import Final
 from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.errors import Mistakes, SqlTextError
 from slackwater.sql.frontend.calls import Windows, aggregate_call
+from slackwater.sql.frontend.clock_conditions import clock_condition, is_on_clock
 from slackwater.sql.frontend.context import (
     BoundSelect,
     Environment,
@@ -271,6 +272,9 @@ class _Reader:
         rows.relation = self._region.joined
         for node in conjuncts(self._select.where):
             with self._mistakes.part(), rows.reading("WHERE"):
+                if is_on_clock(rows, node):
+                    rows.attach(clock_condition(rows, node))
+                    continue
                 if is_correlated(rows, node):
                     self._correlation.take(rows, node)
                     continue

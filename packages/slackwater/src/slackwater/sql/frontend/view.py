@@ -28,6 +28,7 @@ from slackwater.sql.limits import DEFAULT_LIMITS, bounded, scratch_database
 from slackwater.sql.logical import (
     MAX_STEPS,
     Aggregate,
+    Expire,
     Expression,
     Extend,
     Filter,
@@ -389,9 +390,9 @@ def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
             computed = tuple(each for each in relation.computed if each[0] in needed)
             child = _pruned(relation.child, needed | _columns(each for _, each in computed))
             return Extend(child, computed) if computed else child
-        case Filter():
-            below = needed | set(relation.condition.columns)
-            return Filter(_pruned(relation.child, below), relation.condition)
+        case Filter() | Expire():
+            read = relation.condition.columns if isinstance(relation, Filter) else (relation.moment,)
+            return replace(relation, child=_pruned(relation.child, needed | set(read)))
         case Join():
             return _join(relation, needed)
         case Aggregate():

@@ -25,6 +25,7 @@ from slackwater.sql.limits import open_connection
 from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
+    Expire,
     Expression,
     Extend,
     Filter,
@@ -121,8 +122,8 @@ class Cutter:
     def _fragment(self, relation: Relation, needed: frozenset[str]) -> Fragment:
         """Returns what computes the needed ids of a relation; finishes stages below it where necessary."""
         match relation:
-            case Scan():
-                return Fragment(self._leaves.add(relation, relation.columns, relation.identity))
+            case Scan() | Leaf():
+                return Fragment(relation if isinstance(relation, Leaf) else self._leaf(relation))
             case Filter(child=child, condition=condition):
                 below = self._fragment(child, needed | set(condition.columns))
                 return replace(below, relation=Filter(below.relation, condition))
@@ -130,6 +131,8 @@ class Cutter:
                 kept = tuple((name, each) for name, each in computed if name in needed)
                 below = self._fragment(child, needed | _read(each for _, each in kept))
                 return replace(below, relation=Extend(below.relation, kept))
+            case Expire():
+                return self._expiring(relation, needed | {relation.moment})
             case Join():
                 return self._join(relation, needed)
             case Aggregate():
@@ -140,8 +143,9 @@ class Cutter:
                 return self._window(relation, needed)
             case TopN():
                 return self._top_n(self._sharded(relation), needed)
-            case Leaf():
-                return Fragment(relation)
+
+    def _leaf(self, scan: Scan) -> Leaf:
+        return self._leaves.add(scan, scan.columns, scan.identity)
 
     def _join(self, join: Join, needed: frozenset[str]) -> Fragment:
         read = needed | _read(side for pair in join.equal for side in pair)
@@ -431,7 +435,8 @@ class Cutter:
     def _closed(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
         """Returns the fragment as rows of its own stage."""
         relation = fragment.relation
-        if isinstance(relation, Leaf) and isinstance(self._leaves.origins.get(relation.number), StageRows):
+        origin = self._leaves.origins.get(relation.number) if isinstance(relation, Leaf) else None
+        if isinstance(origin, StageRows) and not origin.moment:
             return fragment
         named = (name for name in relation.columns if name in needed)
         wire = tuple(dict.fromkeys((*relation.identity, *named)))
@@ -442,6 +447,16 @@ class Cutter:
         output = RowsOutput(len(relation.identity), ())
         self._stages.finish(stage, assembly, statement, output)
         return Fragment(self._leaves.add(StageRows(stage, wire, types), wire, relation.identity))
+
+    def _expiring(self, expire: Expire, needed: frozenset[str]) -> Fragment:
+        """Returns rows that end at their moment, as rows of a stage that is finished."""
+        below = self._on_rows(self._fragment(expire.child, needed), needed)
+        leaf = self._closed(below, needed).relation
+        assert isinstance(leaf, Leaf)  # noqa: S101 - it is closed
+        origin = self._leaves.origins[leaf.number]
+        assert isinstance(origin, StageRows)  # noqa: S101 - it is closed
+        origin = replace(origin, moment=expire.moment)
+        return Fragment(self._leaves.add(origin, leaf.columns, leaf.identity))
 
     def _on_rows(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
         """Returns the fragment without an accumulate part below it, which has groups, but no rows to join."""

@@ -226,11 +226,13 @@ def stage_input(
     rows: StageRows, used: Sequence[str], part: LeafKey, mode: Reads
 ) -> tuple[InputPlan, dict[str, str]]:
     """Returns the rows of an earlier stage as an input, in the form of a table."""
-    wanted = dict.fromkeys((*part.leaf.identity, *part.key, *used))
+    own = (rows.moment,) if rows.moment else ()
+    wanted = dict.fromkeys((*part.leaf.identity, *part.key, *used, *own))
     types = dict(zip(rows.wire, rows.types, strict=True))
     columns = tuple(Column(name, carried(types[name]), nullable=True) for name in wanted)
     table = Table("", f"stage {rows.stage}", columns, part.leaf.identity, replica_identity_full=True)
-    plan = InputPlan(table.name, table, columns, part.key, False, part.keeps_nulls, rows.stage, mode)
+    nulls = part.keeps_nulls
+    plan = InputPlan(table.name, table, columns, part.key, False, nulls, rows.stage, mode, rows.moment)
     return plan, {name: name for name in wanted}
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from slackwater.sql.catalog import carried
 from slackwater.sql.logical import (
     Aggregate,
+    Expire,
     Expression,
     Extend,
     Filter,
@@ -36,11 +37,13 @@ class StageRows:
 
     Attributes:
         wire: Ids of the wire row's values, the identity first.
+        moment: Id of the column that tells when a row ends; empty for rows that do not end by themselves.
     """
 
     stage: int
     wire: tuple[str, ...]
     types: tuple[str, ...]
+    moment: str = ""
 
 
 Origin = Scan | StageRows
@@ -165,7 +168,7 @@ class Leaves:
             case Filter() | Extend() | Aggregate() | Window() | TopN():
                 below = _below(relation, key)
                 return None if below is None else self._split(relation.child, below, keeps_nulls=keeps_nulls)
-            case Scan():
+            case Scan() | Expire():
                 return None
 
     def _split_union(self, union: Union, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
@@ -264,7 +267,7 @@ class _ReadModes:
                 return {number: mode for branch in branches for number, mode in self.modes(branch).items()}
             case Join():
                 return self._join(relation)
-            case Scan():
+            case Scan() | Expire():
                 return {}
 
     def _join(self, join: Join) -> dict[int, Reads]:

@@ -155,7 +155,10 @@ class _Meaning:
         )
 
     def _input(self, stage: int, number: int, plan: InputPlan) -> Hashable:
-        facts = (plan.key_positions, plan.needs_replica_identity_full, plan.keeps_null_keys, plan.reads)
+        own = (plan.moment_position,) if plan.moment else ()
+        facts = (
+            plan.key_positions, plan.needs_replica_identity_full, plan.keeps_null_keys, plan.reads, *own
+        )  # fmt: skip
         if not plan.origin:
             return plan.table, plan.columns, *facts
         return self._stands_for[plan.origin], self._columns_taken[stage, number], *facts
