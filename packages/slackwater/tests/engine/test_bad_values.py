@@ -60,3 +60,33 @@ def test_with_every_commit_a_correction_does_not_hide_the_bad_one(view: str) -> 
         engine.run([change(0x20, "bad", "1"), change(0x30, "3", "bad")])
 
     assert raised.value.commit_lsn == 0x20
+
+
+MANY = "more than one row returned by a subquery used as an expression"
+BY_KIND = """SELECT TRANSACTIONALLY o.id, o.kind, (SELECT i.size FROM s.items i WHERE i.kind = o.kind) AS size
+    FROM s.orders o"""
+EARLIER = BY_KIND.replace("i.kind = o.kind", "i.kind = o.kind AND i.id < o.id")
+
+
+def item(lsn: int, number: int, kind: str) -> ChangeEvent:
+    return "s.items", "c", lsn, None, f'{{"id":{number},"kind":"{kind}","size":"1"}}'.encode()
+
+
+@pytest.mark.parametrize("view", [BY_KIND, EARLIER], ids=["equality", "residual"])
+@pytest.mark.parametrize("every_commit", [False, True])
+def test_a_second_row_of_a_scalar_subquery_is_an_error_of_its_key(view: str, every_commit: bool) -> None:
+    tables = TABLES + "CREATE TABLE s.orders (id bigint PRIMARY KEY, kind text NOT NULL);"
+    engine = LocalEngine(
+        compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": tables})), every_commit=every_commit
+    )
+    order = ("s.orders", "c", 0x10, None, b'{"id":7,"kind":"a"}')
+    # No order reads the items of b, so their number does not matter.
+    (documents,) = engine.run([order, item(0x10, 1, "a"), item(0x18, 2, "b"), item(0x19, 3, "b")]).values()
+    assert b'"size":"1"' in (documents[-1][2] or b"")
+
+    with pytest.raises(EvaluationError, match=MANY) as raised:
+        engine.run([item(0x20, 4, "a")])
+
+    assert (raised.value.view, raised.value.commit_lsn) == ("v", 0x20)
+    assert raised.value.key
+    assert any('"a"' in row for row in raised.value.rows)

@@ -212,7 +212,12 @@ class StatementEvaluator:
                 table = smaller
             tables = {**tables, name: table}
         found.commit_lsn = _commit_lsn([tables[name] for name in inputs], tables.get(POINTS_TABLE))
-        found.rows = [_row_text(inputs[name], tables[name]) for name in inputs if tables[name].num_rows == 1]
+        found.rows = [
+            text
+            for name in inputs
+            if tables[name].num_rows <= 2
+            for text in _row_texts(inputs[name], tables[name])
+        ]
         return found
 
     def _failure(self, tables: Tables) -> Exception | None:
@@ -241,7 +246,7 @@ class _Failure:
     Attributes:
         key: The number of its key; None if the failure does not belong to one.
         commit_lsn: Commit LSN of the newest of its rows; 0 if the tables do not contain it.
-        rows: Its rows in readable form, at most one for each input.
+        rows: Its rows in readable form, at most two for each input.
     """
 
     error: Exception
@@ -261,11 +266,13 @@ def _commit_lsn(rows: list[pa.Table], points: pa.Table | None) -> int:
     return _largest(points.filter(pc.is_in(points[POINT], value_set=numbers)), LSN)
 
 
-def _row_text(name: str, table: pa.Table) -> str:
-    (row,) = table.to_pylist()
-    values: dict[str, Any] = {key: value for key, value in row.items() if not key.startswith("__slackwater_")}
-    text = msgspec.json.encode(values).decode()
-    return f"{name} {text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + '…'}"
+def _row_texts(name: str, table: pa.Table) -> Iterator[str]:
+    for row in table.to_pylist():
+        values: dict[str, Any] = {
+            key: each for key, each in row.items() if not key.startswith("__slackwater_")
+        }
+        text = msgspec.json.encode(values).decode()
+        yield f"{name} {text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + '…'}"
 
 
 def _with_numbers(tables: Tables, column: str, low: int, high: int) -> Tables:

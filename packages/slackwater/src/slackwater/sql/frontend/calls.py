@@ -140,7 +140,8 @@ class _Call:
         """Returns the expressions that it partitions by, and the whole call."""
         binder, node = self._level, self._node
         with binder.reading("a window function"):
-            partition = tuple(binder.expression(each) for each in node.parts.get("partitions", ()))
+            own = (binder.expression(each) for each in node.parts.get("partitions", ()))
+            partition = (*binder.partition, *own)
             orders = self._orders()
             if self._is_peerless and not orders:
                 problem = f"the result of {node.function} depends on the order of the rows"
@@ -264,6 +265,8 @@ def _order_splices(binder: ExpressionBinder, node: Node, before: str = "") -> It
         return
     text = binder.environment.text
     is_ordered = text.top_level(_ORDER, opening + 1, closing) is not None
+    if node.function == "mode" and not node.arguments:
+        return  # of the most frequent values, the first in the order of WITHIN GROUP
     if _orders(node) and not is_ordered:
         problem = f"{node.function} … WITHIN GROUP is not supported"
         raise binder.error(node, problem, f"Write {node.function}(… ORDER BY …)")

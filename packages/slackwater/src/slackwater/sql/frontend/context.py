@@ -286,6 +286,31 @@ class BindContext:
 
 
 @dataclass(frozen=True, slots=True)
+class OuterRows:
+    """A copy of the rows of the query around a subquery, which the subquery joins with its own rows.
+
+    Attributes:
+        ids: The copy's column for each column of the outer query.
+        equal: What identifies a row of the outer query, compared with the same of the copy.
+        missing: Columns of the outer query that the subquery names and the copy lacks.
+    """
+
+    relation: Relation
+    ids: Mapping[str, str]
+    equal: tuple[tuple[Expression, Expression], ...]
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def identity(self) -> tuple[Expression, ...]:
+        """The columns that identify a row of the copy."""
+        return tuple(
+            Expression(identifier(self.ids[column]), (self.ids[column],), left.span, left.text)
+            for left, _ in self.equal
+            for column in left.columns
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class BoundSelect:
     """The rows of a SELECT whose select list is not computed yet.
 
@@ -296,6 +321,7 @@ class BoundSelect:
         residual: For a subquery: other conditions over both.
         calls: The aggregates, if there is no GROUP BY: then there is one row even if there are no rows.
         is_bare: Whether nothing but the aggregation is applied to the groups.
+        outer: For a subquery: columns that have the values of columns of the outer query, with these.
     """
 
     relation: Relation
@@ -305,6 +331,7 @@ class BoundSelect:
     residual: tuple[Expression, ...] = ()
     calls: tuple[tuple[str, AggregateCall], ...] | None = None
     is_bare: bool = True
+    outer: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_correlated(self) -> bool:

@@ -14,8 +14,16 @@ from functools import lru_cache
 
 from slackwater.sql.catalog import similar
 from slackwater.sql.errors import SqlTextError
-from slackwater.sql.frontend.context import BindContext, Environment, NameScope, ResolvedColumn, Step
-from slackwater.sql.frontend.syntax import Node, is_expression, meaning
+from slackwater.sql.frontend.context import (
+    BindContext,
+    Environment,
+    NameScope,
+    OuterRows,
+    ResolvedColumn,
+    Step,
+)
+from slackwater.sql.frontend.copies import renamed
+from slackwater.sql.frontend.syntax import Node, Select, is_expression, meaning
 from slackwater.sql.frontend.text import Splice, spliced
 from slackwater.sql.limits import open_connection
 from slackwater.sql.logical import Expression, Relation, never_null, spend
@@ -57,6 +65,15 @@ _WRITTEN_OTHERWISE = {
 }
 """What to write in place of other databases' functions."""
 _NO_PARAMETERS: frozenset[str] = frozenset()
+_ELEMENT = "__slackwater_element"
+_OPERATORS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
 
 Replacement = Callable[[Node], str]
 
@@ -70,6 +87,8 @@ class ExpressionBinder:
         relation: Returns the rows of FROM.
         subquery: Returns SQL for a subquery's value, after attaching what computes it.
         window: Returns SQL for a window function's value; None where windows are not allowed.
+        around: The rows of the outer query, if they are among the rows here.
+        partition: Columns by which all windows partition.
     """
 
     def __init__(
@@ -87,6 +106,8 @@ class ExpressionBinder:
         self.relation: Callable[[], Relation] | None = None
         self.subquery: Replacement | None = None
         self.window: Replacement | None = None
+        self.around: OuterRows | None = None
+        self.partition: tuple[Expression, ...] = ()
         self._aliases = aliases
         self._expanding: list[str] = []
         self._checked: set[tuple[int, int]] = set()
@@ -170,6 +191,8 @@ class ExpressionBinder:
         if node.operator == "OPERATOR_NOT" and node.children[0].kind == "SUBQUERY":
             return f"(NOT {self.replacement(node.children[0], parameters)})"  # NOT may be inside: x NOT IN
         if node.kind == "SUBQUERY":
+            if elements_of(node) is not None:
+                return comparison_with_elements(self, node)
             if self.subquery is None:
                 problem = f"a subquery in {self.clause} is not supported"
                 raise self.error(node, problem, "Subqueries are supported in SELECT, WHERE, HAVING and FROM")
@@ -191,10 +214,19 @@ class ExpressionBinder:
         name = node.names[0].lower()
         if name in self._aliases and name not in self._expanding:
             return self._expanded(name)
+        if self.around is not None and self.outer is not None and self.outer.knows(node):
+            return self.outer_column(node, self.around)
         self._refuse_outer(node)
         if len(node.names) == 1 and function_facts().is_impure(name, 0):
             raise self._impure(node, name)
         raise self.scope.unknown(node)
+
+    def outer_column(self, node: Node, around: OuterRows) -> str:
+        """Returns SQL for a column of the outer query, whose rows are among the rows here."""
+        assert self.outer is not None  # noqa: S101 - it has a column
+        sql = self.outer.column(node)
+        around.missing.extend(set(self.context.columns_of(sql)).difference(around.ids))
+        return renamed(sql, around.ids)
 
     def value(self, node: Node, found: ResolvedColumn) -> str:
         """Returns SQL for a column of FROM."""
@@ -208,9 +240,10 @@ class ExpressionBinder:
     def knows(self, node: Node) -> bool:
         """Whether the name means a column of FROM here, or of an outer query."""
         try:
-            return self.scope.resolve(node) is not None
+            found = self.scope.resolve(node) is not None
         except SqlTextError:
-            return self.scope.source(node.names[:-1]) is not None
+            found = self.scope.source(node.names[:-1]) is not None
+        return found or (self.around is not None and self.outer is not None and self.outer.knows(node))
 
     def _refuse(self, node: Node) -> None:
         """Refuses expressions that no view may use."""
@@ -311,6 +344,44 @@ class ExpressionBinder:
         if not is_expression(self.context.connection, text, node):
             problem = "it is not clear where this expression begins and ends"
             raise self.error(node, problem, "Put it in parentheses, or write it as a function")
+
+
+def elements_of(node: Node) -> Node | None:
+    """Returns the list that a comparison with ANY is about; None if it is about a subquery."""
+    query = node.query if node.kind == "SUBQUERY" and node.raw["subquery_type"] == "ANY" else None
+    if not isinstance(query, Select) or query.source.kind != "EMPTY" or len(query.items) != 1:
+        return None
+    (item,) = query.items
+    return item.arguments[0] if item.function == "unnest" and len(item.arguments) == 1 else None
+
+
+def comparison_with_elements(binder: ExpressionBinder, node: Node) -> str:
+    """Returns SQL for ``x op ANY (list)``; ALL is the negation of ANY with the negated operator.
+
+    Raises:
+        SqlTextError: The operator is not supported.
+    """
+    elements = elements_of(node)
+    assert elements is not None  # noqa: S101 - the caller has seen them
+    left, right = binder.sql(node.children[0]), binder.sql(elements)
+    results = f"list_transform({right}, lambda {_ELEMENT}: ({left}) {compared_by(binder, node)} {_ELEMENT})"
+    return (
+        f"(CASE WHEN coalesce(list_bool_or({results}), false) THEN true "
+        f"WHEN len({results}) > list_count({results}) THEN NULL ELSE false END)"
+    )
+
+
+def compared_by(binder: ExpressionBinder, node: Node) -> str:
+    """Returns the operator of a comparison with ANY.
+
+    Raises:
+        SqlTextError: It is not supported.
+    """
+    operator = _OPERATORS.get(node.raw["comparison_type"])
+    if operator is None:
+        problem = "only =, <>, <, <=, > and >= are supported with ANY and ALL"
+        raise binder.error(node, problem, "Write EXISTS (SELECT … WHERE …)")
+    return operator
 
 
 def is_aggregate(node: Node) -> bool:

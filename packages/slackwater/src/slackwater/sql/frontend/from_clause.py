@@ -18,8 +18,9 @@ from slackwater.sql.frontend.context import (
     NamedRelation,
     NameScope,
 )
-from slackwater.sql.frontend.expressions import ExpressionBinder
-from slackwater.sql.frontend.syntax import Item, conjuncts
+from slackwater.sql.frontend.expressions import ExpressionBinder, elements_of
+from slackwater.sql.frontend.subqueries import is_correlated
+from slackwater.sql.frontend.syntax import Item, Node, conjuncts
 from slackwater.sql.frontend.text import Splice
 from slackwater.sql.frontend.top_n import rank_condition
 from slackwater.sql.logical import (
@@ -93,10 +94,12 @@ class Region:
     Attributes:
         parts: In the order of FROM.
         conditions: Conditions over several parts.
+        late: Conditions of ON that use subqueries or the outer query, which hold as if they were in WHERE.
     """
 
     parts: list[Relation | _OuterJoin]
     conditions: list[Condition] = field(default_factory=list)
+    late: list[Node] = field(default_factory=list)
     span: Span = field(default_factory=lambda: Span(0, 0))
 
     @property
@@ -190,6 +193,7 @@ class _Joiner:
     _environment: Environment
     _item: Item
     _outer: ExpressionBinder | None
+    _late: list[Node] = field(default_factory=list)
 
     @property
     def _span(self) -> Span:
@@ -205,10 +209,11 @@ class _Joiner:
             right, right_scope = bind_from(beside, self._item.sides[1], self._outer)
         mistakes.raise_any()
         self._refuse_equal_names(left_scope, right_scope)
+        self._refuse_late(kind, left, right)
         if kind is JoinKind.FULL:
             left, left_scope = self._safe(left, left_scope, right)
         conditions = [
-            *self._on(left_scope.joined(right_scope)),
+            *self._on(kind, left_scope.joined(right_scope)),
             *(self._using(left_scope, right_scope, name) for name in self._shared(left_scope, right_scope)),
         ]
         region = self._joined(kind, left, right, conditions)
@@ -230,11 +235,22 @@ class _Joiner:
                 problem = f"two tables in FROM are called {each.alias}"
                 raise self._environment.error(item, problem, "Give one of them another alias")
 
-    def _on(self, scope: NameScope) -> Iterator[Condition]:
+    def _refuse_late(self, kind: JoinKind, left: Region, right: Region) -> None:
+        """Refuses conditions of a side whose rows an outer join may leave out."""
+        late = {JoinKind.INNER: [], JoinKind.FULL: [*left.late, *right.late]}
+        side = left if self._item.join_type == "RIGHT" else right
+        for node in late.get(kind, side.late):
+            problem = "a subquery in ON of a join within an outer join is not supported"
+            raise self._environment.error(node, problem, "Write this side as a subquery in FROM")
+
+    def _on(self, kind: JoinKind, scope: NameScope) -> Iterator[Condition]:
         binder = ExpressionBinder(self._environment, scope, {}, self._outer)
         with binder.reading("ON"):
             for node in conjuncts(self._item.condition):
                 if self._environment.text.code[node.start : node.end].upper() == "TRUE":
+                    continue
+                if kind is JoinKind.INNER and (is_correlated(binder, node) or _has_subquery(node)):
+                    self._late.append(node)
                     continue
                 whole = rank_condition(binder, node)
                 sides = None
@@ -264,14 +280,16 @@ class _Joiner:
 
     def _joined(self, kind: JoinKind, left: Region, right: Region, conditions: list[Condition]) -> Region:
         if kind is JoinKind.INNER:
-            region = Region(left.parts + right.parts, left.conditions + right.conditions, self._span)
+            late = [*left.late, *right.late, *self._late]
+            region = Region(left.parts + right.parts, left.conditions + right.conditions, late, self._span)
             for each in conditions:
                 region.require(each, is_where=False)
             return region
         if self._item.join_type == "RIGHT":
             left, right = right, left
         other, equal, residual = _distributed(kind, left.columns, right.joined(), conditions)
-        return Region([_OuterJoin(kind, left, other, equal, residual, self._span)], span=self._span)
+        part = _OuterJoin(kind, left, other, equal, residual, self._span)
+        return Region([part], late=left.late, span=self._span)
 
     def _named(self, kind: JoinKind, region: Region, left: NameScope, right: NameScope) -> From:
         shared = list(dict.fromkeys(name.lower() for name in self._shared(left, right)))
@@ -302,6 +320,10 @@ class _Joiner:
         sources = tuple((new, (old,)) for old, new in ids.items())
         union = Union((relation,), sources, identity, self._span)
         return Region([union], span=self._span), _renamed(scope, ids)
+
+
+def _has_subquery(node: Node) -> bool:
+    return any(each.kind == "SUBQUERY" and elements_of(each) is None for each in node.walk())
 
 
 def _leaves(item: Item) -> Iterator[Item]:

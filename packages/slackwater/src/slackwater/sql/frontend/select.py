@@ -1,9 +1,8 @@
 """One SELECT, and expressions over the groups of its GROUP BY."""
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Final
 
@@ -14,17 +13,15 @@ from slackwater.sql.frontend.clock_conditions import clock_condition, is_on_cloc
 from slackwater.sql.frontend.context import (
     BoundSelect,
     Environment,
-    NamedColumn,
-    NamedRelation,
-    NameScope,
+    OuterRows,
     ResolvedColumn,
 )
 from slackwater.sql.frontend.expressions import ExpressionBinder, is_aggregate
 from slackwater.sql.frontend.from_clause import Condition, Region, bind_from
 from slackwater.sql.frontend.grouping import GroupingSets
-from slackwater.sql.frontend.names import derived_name, end_of_column
+from slackwater.sql.frontend.select_list import ListedColumn, select_list
 from slackwater.sql.frontend.subqueries import Correlation, Subqueries, is_correlated
-from slackwater.sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
+from slackwater.sql.frontend.syntax import Node, Query, Select, conjuncts
 from slackwater.sql.frontend.text import Splice
 from slackwater.sql.frontend.top_n import first_rows, limits, meant, rank_condition, sort_keys
 from slackwater.sql.logical import (
@@ -56,6 +53,8 @@ class GroupBinder(ExpressionBinder):
 
     def __init__(self, rows: ExpressionBinder, relation: Relation, aliases: Mapping[str, Node]) -> None:
         super().__init__(rows.environment, rows.scope, aliases, rows.outer)
+        self.around = rows.around
+        self.outer_groups: dict[str, str] = {}
         self._rows = rows
         self._rules = list(dependencies(relation))
         self._groups: list[tuple[str, Expression]] = []
@@ -134,11 +133,18 @@ class GroupBinder(ExpressionBinder):
         if node.kind not in {"COLUMN_REF", "CONSTANT"} and self._by_signature:
             group = self._by_signature.get(self.signature(node))
             if group is not None:
+                self._read_subqueries(node)
                 return identifier(group)
         if node.operator == "GROUPING_FUNCTION" and node.children:
             columns = tuple(self._grouped(each) for each in node.children)
             return "CAST(0 AS BIGINT)" if self._sets is None else identifier(self._sets.grouping(columns))
         return super().replacement(node, parameters)
+
+    def _read_subqueries(self, node: Node) -> None:
+        """Lets DuckDB find the tables of subqueries in an expression that a group stands for."""
+        if any(each.kind == "SUBQUERY" for each in node.walk()):
+            with self._rows.reading("GROUP BY"):
+                self._rows.sql(node)
 
     def _grouped(self, node: Node) -> str:
         """Returns the id of an argument of GROUPING."""
@@ -164,9 +170,27 @@ class GroupBinder(ExpressionBinder):
     def aggregate(self, node: Node) -> str:
         """Returns the id of an aggregate."""
         call = aggregate_call(self._rows, node)
+        around = set(self.around.ids.values()) if self.around is not None else set()
+        if call.columns and around.issuperset(call.columns):
+            problem = "an aggregate of the outer query's columns alone is not supported in a subquery"
+            raise self.error(node, problem, "Compute it in a subquery in FROM")
         if call.sql not in self._calls:
             self._calls[call.sql] = (self.context.new_id(), call)
         return identifier(self._calls[call.sql][0])
+
+    def outer_column(self, node: Node, around: OuterRows) -> str:
+        """Returns SQL for a column of the outer query; groups are of one of its rows each."""
+        assert self.outer is not None  # noqa: S101 - it has a column
+        sql = super().outer_column(node, around)
+        columns = {copy: column for column, copy in around.ids.items()}
+        for copy in self.context.columns_of(sql):
+            found = next((name for name, each in self._groups if each.column == copy), "")
+            if not found:
+                found = self.context.new_id(self.context.labels.get(copy, ""))
+                self._groups.append((found, self._rows.placed(node, identifier(copy))))
+            self.outer_groups[found] = columns[copy]
+            sql = sql.replace(identifier(copy), identifier(found))
+        return sql
 
     def _dependent(self, node: Node, found: ResolvedColumn) -> str:
         for name, each in self._groups:
@@ -195,22 +219,15 @@ class GroupBinder(ExpressionBinder):
         return self.error(node, problem, hint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column of the select list after stars are expanded.
-
-    Attributes:
-        name: Its name; may be empty.
-        column: The column, if it comes from a star.
-    """
-
-    name: str
-    node: Node
-    column: NamedColumn | None
-
-
-def bind_select(environment: Environment, select: Select, outer: ExpressionBinder | None) -> BoundSelect:
+def bind_select(
+    environment: Environment,
+    select: Select,
+    outer: ExpressionBinder | None,
+    around: OuterRows | None = None,
+) -> BoundSelect:
     """Returns the tree of a SELECT, which may be a subquery of an expression of an outer query.
+
+    Given rows of the outer query, the subquery joins them; otherwise only its conditions may use them.
 
     Raises:
         SqlTextError: It uses something that is not supported.
@@ -227,7 +244,15 @@ def bind_select(environment: Environment, select: Select, outer: ExpressionBinde
         hint = "Supported are declared tables, other views, subqueries and joins of them"
         raise environment.error(item, "a SELECT without FROM is not supported", hint)
     region, scope = bind_from(environment, select.source, outer)
-    return _Reader(environment, select, region, scope, outer).read()
+    if around is not None:
+        region = replace(region, parts=[around.relation, *region.parts])
+    rows = ExpressionBinder(environment, scope, _aliases(select), outer)
+    rows.around = around
+    return _Reader(environment, select, region, rows).read()
+
+
+def _aliases(select: Select) -> dict[str, Node]:
+    return {item.alias.lower(): item for item in reversed(select.items) if item.alias}
 
 
 class _Reader:
@@ -236,19 +261,17 @@ class _Reader:
         environment: Environment,
         select: Select,
         region: Region,
-        scope: NameScope,
-        outer: ExpressionBinder | None,
+        rows: ExpressionBinder,
     ) -> None:
         self._environment = environment
         self._select = select
         self._region = region
-        self._outputs = tuple(_with_names(environment, list(_select_list(environment, scope, select.items))))
-        aliases = {item.alias.lower(): item for item in reversed(select.items) if item.alias}
+        self._outputs = select_list(environment, rows.scope, select.items)
         self._subqueries = Subqueries(_subquery)
-        self._rows = ExpressionBinder(environment, scope, aliases, outer)
-        self._rows.subquery = lambda node: self._subqueries.value(self._rows, node)
-        self._aliases = aliases
-        self._correlation = Correlation()
+        self._rows = rows
+        rows.subquery = lambda node: self._subqueries.value(rows, node)
+        self._aliases = _aliases(select)
+        self._correlation = Correlation(list(rows.around.equal) if rows.around is not None else [])
         self._ranks = limits(environment, select.trailing)
         self._order: tuple[SortKey, ...] = ()
         self._on: tuple[Expression, ...] = ()
@@ -270,7 +293,7 @@ class _Reader:
     def _where(self) -> None:
         rows = self._rows
         rows.relation = self._region.joined
-        for node in conjuncts(self._select.where):
+        for node in (*self._region.late, *conjuncts(self._select.where)):
             with self._mistakes.part(), rows.reading("WHERE"):
                 if is_on_clock(rows, node):
                     rows.attach(clock_condition(rows, node))
@@ -304,10 +327,11 @@ class _Reader:
 
     def _ungrouped(self, base: Relation) -> BoundSelect:
         rows = self._rows
+        rows.partition = rows.around.identity if rows.around is not None else ()
         windows = Windows(rows)
         items, qualify = self._columns(rows, windows)
         is_tied = bool(self._correlation.equal or self._correlation.residual)
-        if is_tied and windows.is_used:
+        if is_tied and windows.is_used and rows.around is None:
             raise self._refused_correlation()
         return BoundSelect(
             reduce(Filter, qualify, windows.applied(rows.applied(base))),
@@ -320,6 +344,7 @@ class _Reader:
     def _grouped(self, base: Relation) -> BoundSelect:
         groups = GroupBinder(self._rows, base, self._aliases)
         groups.subquery = lambda node: self._subqueries.value(groups, node)
+        groups.relation = lambda: groups.aggregated(self._rows.applied(base), self._span())
         sets = self._group_by(groups)
         is_global = groups.is_global and not sets
         equal = self._correlated_groups(groups)
@@ -331,15 +356,17 @@ class _Reader:
                 self._subqueries.accept(node)
                 if not self._subqueries.condition(groups, node):
                     groups.attach(partial(Filter, condition=groups.expression(node)))
+        groups.partition = tuple(right for _, right in equal)
         windows = Windows(groups)
         items, qualify = self._columns(groups, windows)
-        if equal and windows.is_used:
+        if equal and windows.is_used and groups.around is None:
             raise self._refused_correlation()
         aggregate = groups.aggregated(self._rows.applied(base), self._span())
         relation = reduce(Filter, qualify, windows.applied(groups.applied(aggregate)))
         names = tuple(each.name for each in self._outputs)
         calls = groups.calls if is_global else None
-        return BoundSelect(relation, names, items, equal, (), calls, relation is aggregate)
+        outer = tuple(groups.outer_groups.items())
+        return BoundSelect(relation, names, items, equal, (), calls, relation is aggregate, outer)
 
     def _columns(
         self, binder: ExpressionBinder, windows: Windows
@@ -413,7 +440,7 @@ class _Reader:
             return groups.group_by(column, node.start)
         return groups.group_by(node, node.start)
 
-    def _group_output(self, groups: GroupBinder, output: _Column, start: int) -> str:
+    def _group_output(self, groups: GroupBinder, output: ListedColumn, start: int) -> str:
         if output.column is None:
             return groups.group_by(output.node, start)
         return groups.group_by_expression(_column_sql(self._rows, output))
@@ -476,10 +503,10 @@ class _Reader:
         return self._environment.error(conditions[0].span, problem, hint)
 
 
-def _subquery(binder: ExpressionBinder, query: Query) -> BoundSelect:
+def _subquery(binder: ExpressionBinder, query: Query, around: OuterRows | None) -> BoundSelect:
     """Binds a subquery of an expression."""
     if isinstance(query, Select):
-        return bind_select(binder.environment, query, binder)
+        return bind_select(binder.environment, query, binder, around)
     result = binder.context.bind_query(query, binder.environment)
     items = tuple(
         Expression(identifier(each.id), (each.id,), span, each.name)
@@ -488,7 +515,7 @@ def _subquery(binder: ExpressionBinder, query: Query) -> BoundSelect:
     return BoundSelect(result.relation, tuple(each.name for each in result.columns), items)
 
 
-def _column_sql(binder: ExpressionBinder, output: _Column) -> Expression:
+def _column_sql(binder: ExpressionBinder, output: ListedColumn) -> Expression:
     """Returns the column over ids."""
     if output.column is None:
         return binder.expression(output.node)
@@ -497,68 +524,3 @@ def _column_sql(binder: ExpressionBinder, output: _Column) -> Expression:
     return binder.placed(
         output.node, binder.value(output.node, ResolvedColumn(column.id, column.name, (), source))
     )
-
-
-def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, ...]) -> Iterator[_Column]:
-    """Yields the columns of a select list."""
-    for item in items:
-        if item.kind != "STAR":
-            name = item.alias or (item.names[-1] if item.kind == "COLUMN_REF" else "")
-            yield _Column(_declared(scope, item, name), item, None)
-            continue
-        raw = item.raw
-        if raw["columns"] or any(raw[each] for each in ("replace_list", "rename_list", "expr")):
-            problem = "only *, t.* and * EXCLUDE (…) are supported"
-            raise environment.error(item, problem, "Name the columns")
-        for column in _starred(environment, scope, item):
-            yield _Column(column.name, item, column)
-
-
-def _with_names(environment: Environment, columns: list[_Column]) -> Iterator[_Column]:
-    """Names the columns that have no name as PostgreSQL does, where no two would have the same."""
-    text = environment.text
-    names = [
-        each.name or ("" if each.column is not None else derived_name(text, each.node)) for each in columns
-    ]
-    counts = Counter(name.lower() for name in names)
-    for each, name in zip(columns, names, strict=True):
-        if each.name or counts[name.lower()] > 1 or each.node.start < 0:
-            yield each
-            continue
-        end = end_of_column(text, each.node)
-        environment.splices.append(Splice(end, end, f" AS {identifier(name)}"))
-        yield replace(each, name=name)
-
-
-def _declared(scope: NameScope, item: Node, name: str) -> str:
-    """Names a column as DuckDB does: without an alias, as declared."""
-    if item.alias or item.kind != "COLUMN_REF":
-        return name
-    found = scope.resolve_parts(item.names)
-    return found.name if found is not None and not found.fields else name
-
-
-def _starred(environment: Environment, scope: NameScope, item: Node) -> tuple[NamedColumn, ...]:
-    qualifier = item.raw["relation_name"]
-    sources = scope.sources
-    ids: set[str] = set()
-    if qualifier:
-        source = scope.source((qualifier,))
-        if source is None:
-            problem = f"no table in FROM is called {qualifier}"
-            raise environment.error(item, problem, "Use an alias that is given in FROM")
-        sources = (source,)
-    excluded = {name.lower() for name in item.raw["exclude_list"]}
-    for source in sources:
-        own = {each["column"].lower() for each in item.raw["qualified_exclude_list"] if _is_of(source, each)}
-        left_out = own | excluded
-        ids |= {each.id for each in source.columns if each.name.lower() in left_out}
-        for column in source.table.columns if source.table is not None else ():
-            if column.name.lower() not in left_out:
-                scope.refuse_unsupported(source.table, column.name.lower(), item)
-    visible = sources[0].columns if qualifier else scope.visible
-    return tuple(each for each in visible if each.id not in ids and each.name.lower() not in excluded)
-
-
-def _is_of(source: NamedRelation, name: Raw) -> bool:
-    return tuple(part.lower() for part in (name["schema"], name["table"]) if part) in source.qualifiers

@@ -27,7 +27,6 @@ from slackwater.sql.logical import (
     TopN,
     Union,
     Window,
-    children,
     column_expression,
 )
 from slackwater.sql.plan import Ranks
@@ -199,10 +198,3 @@ def _placed(relation: Relation, name: str, first: int, last: int) -> Relation | 
             return below and replace(relation, right=below)
         case _:
             return None
-
-
-def unbounded_window(relation: Relation) -> Window | None:
-    """Returns a window over all rows, if there is one."""
-    if isinstance(relation, Window) and not relation.partition:
-        return relation
-    return next(filter(None, map(unbounded_window, children(relation))), None)

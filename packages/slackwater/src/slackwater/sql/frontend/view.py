@@ -9,21 +9,21 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from dataclasses import replace
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater.sql.catalog import Catalog, Table
+from slackwater.sql.catalog import Catalog
 from slackwater.sql.duckdb_sql import identifier, unwritable_type
 from slackwater.sql.errors import Mistakes, SqlTextError
 from slackwater.sql.frontend.context import BindContext, BoundQuery, Environment, NamedColumn
+from slackwater.sql.frontend.copies import created, renamed
 from slackwater.sql.frontend.names import derived_name, first_items
 from slackwater.sql.frontend.select import bind_select
 from slackwater.sql.frontend.syntax import Query, Refused, SetOperation, parse
 from slackwater.sql.frontend.text import Splice, ViewText, original_offset, spliced
-from slackwater.sql.frontend.top_n import limited, unbounded_window, with_top_n
+from slackwater.sql.frontend.top_n import limited, with_top_n
 from slackwater.sql.limits import DEFAULT_LIMITS, bounded, scratch_database
 from slackwater.sql.logical import (
     MAX_STEPS,
@@ -43,28 +43,20 @@ from slackwater.sql.logical import (
     TopN,
     Union,
     Window,
-    children,
     dependencies,
     limited_steps,
     never_null,
     without_dependents,
 )
-from slackwater.sql.rendering import render_over_tables
+from slackwater.sql.rendering import AT, render_over_tables
 
 _NO_VIEWS: Mapping[str, ViewText] = {}
 _LESS = "Constant expressions are computed when the view is planned: simplify them"
 _SMALLER = (
     "Move parts of it into other pipelines, or name what is used often in a subquery instead of an alias"
 )
-_PARTITION = (
-    "Partition by the key whose rows belong together, or keep the first ranks: "
-    "QUALIFY row_number() OVER (ORDER BY …) <= 10"
-)
 _UNORDERED = "ORDER BY has no effect without LIMIT: the rows of a view have no order"
 _WORD = re.compile(r"\w+|\S")
-_ID = re.compile(r'"(c\d+)"')
-
-T = TypeVar("T")
 
 
 def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = _NO_VIEWS) -> LogicalView:
@@ -90,9 +82,6 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
         _check_meaning(environment, result, names, types)
     needed = frozenset(column.id for column in result.columns)
     relation, ids = _normalised(result.relation, needed, context.first_id)
-    window = unbounded_window(relation)
-    if window is not None:
-        raise text.error(window.span.start, window.span.end, "the window has no PARTITION BY", _PARTITION)
     outputs = tuple((column.name, ids[column.id]) for column in result.columns)
     labels = {new: context.labels[old] for old, new in ids.items() if old in context.labels}
     is_sorted = not isinstance(query, Refused) and query.trailing.orders and not query.trailing.limits
@@ -255,10 +244,9 @@ def _bind_query(query: Query, environment: Environment) -> BoundQuery:
 def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
     environment.refuse_clauses(query)
     environment = environment.with_commons(query.with_)
-    is_supported = query.operation == "UNION" or not query.keeps_duplicates
-    if query.operation not in {"UNION", "EXCEPT", "INTERSECT"} or not is_supported:
+    if query.operation not in {"UNION", "EXCEPT", "INTERSECT"}:
         what = query.operation.replace("_", " ") + (" ALL" if query.keeps_duplicates else "")
-        hint = "Supported are UNION, UNION ALL, EXCEPT and INTERSECT"
+        hint = "Supported are UNION, EXCEPT and INTERSECT, with and without ALL"
         raise environment.text.error(query.start, query.start, f"{what} is not supported", hint)
     branches, mistakes = [], Mistakes()
     for each in query.branches:
@@ -282,8 +270,26 @@ def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
     result = branches[0]
     for other in branches[1:]:
         kind = JoinKind.ANTI if query.operation == "EXCEPT" else JoinKind.SEMI
-        result = _matched(kind, _distinct(environment.context, result, span), other, span)
+        if query.keeps_duplicates:
+            sides = (_numbered(environment.context, each, span) for each in (result, other))
+            numbered = _matched(kind, next(sides), next(sides), span)
+            result = replace(numbered, columns=result.columns, spans=result.spans)
+        else:
+            result = _matched(kind, _distinct(environment.context, result, span), other, span)
     return result
+
+
+def _numbered(context: BindContext, result: BoundQuery, span: Span) -> BoundQuery:
+    """Returns the rows with one more column, which numbers equal rows."""
+    columns = tuple(dict.fromkeys(each.id for each in result.columns))
+    partition = tuple(Expression(identifier(each), (each,), span) for each in columns)
+    order = result.relation.identity
+    by = f" ORDER BY {', '.join(map(identifier, order))}" if order else ""
+    sql = f"row_number() OVER (PARTITION BY {', '.join((AT, *map(identifier, columns)))}{by})"
+    number = context.new_id()
+    call = Expression(sql, tuple(dict.fromkeys((*columns, *order))), span, "ALL")
+    relation = Window(result.relation, partition, ((number, call),), span)
+    return BoundQuery(relation, (*result.columns, NamedColumn("", number)), (*result.spans, span))
 
 
 def _of_one_type(context: BindContext, branches: list[BoundQuery]) -> list[BoundQuery]:
@@ -355,29 +361,8 @@ def _normalised(relation: Relation, needed: frozenset[str], first_id: int) -> tu
     Ids are numbered in the order in which the tree creates its columns, so equal views have equal trees.
     """
     pruned = with_top_n(_pruned(relation, needed))
-    ids = {old: f"c{first_id + number}" for number, old in enumerate(dict.fromkeys(_created(pruned)))}
-    return _renamed(pruned, ids), ids
-
-
-def _created(relation: Relation) -> Iterator[str]:
-    for child in children(relation):
-        yield from _created(child)
-    yield from relation.columns
-
-
-def _renamed(part: T, ids: Mapping[str, str]) -> T:
-    """Returns a part of a tree with new ids, also within SQL; ids occur in no text that the user wrote."""
-    renamed: Any = part
-    if isinstance(part, str) and not isinstance(part, JoinKind):
-        renamed = ids.get(part) or _ID.sub(lambda found: f'"{ids.get(found[1], found[1])}"', part)
-    elif isinstance(part, tuple):
-        renamed = tuple(_renamed(each, ids) for each in part)
-    elif isinstance(part, dict):
-        renamed = {name: _renamed(each, ids) for name, each in part.items()}
-    elif is_dataclass(part) and not isinstance(part, type | Table | Span):
-        values = {each.name: _renamed(getattr(part, each.name), ids) for each in fields(part)}
-        renamed = replace(part, **values)
-    return cast("T", renamed)
+    ids = {old: f"c{first_id + number}" for number, old in enumerate(dict.fromkeys(created(pruned)))}
+    return renamed(pruned, ids), ids
 
 
 def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
