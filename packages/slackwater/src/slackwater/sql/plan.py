@@ -412,8 +412,7 @@ class StagePlan:
                 return tuple(sorted({edge.stage for edge in edges}))
             case PartialsOutput(stage=stage):
                 return (stage,)
-            case DocumentsOutput():
-                return ()
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
