@@ -6,7 +6,7 @@ remains as the user wrote it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -52,7 +52,7 @@ class Translator:
     _texts: dict[str, ViewText] = field(default_factory=dict)
     _columns: dict[str, Columns] = field(default_factory=dict)
 
-    def texts(self, names: Sequence[str]) -> dict[str, ViewText]:
+    def texts(self, names: Collection[str]) -> dict[str, ViewText]:
         """Returns all views, of which these and those that they read are translated.
 
         Raises:

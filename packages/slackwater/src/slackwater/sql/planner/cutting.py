@@ -37,7 +37,6 @@ from slackwater.sql.logical import (
     TopN,
     Union,
     Window,
-    children,
     column_expression,
     never_null,
 )
@@ -53,7 +52,16 @@ from slackwater.sql.plan import (
     fingerprint,
 )
 from slackwater.sql.planner.accumulating import UNORDERED, Accumulation, accumulation, top_accumulation
-from slackwater.sql.planner.fragments import Assembly, Fragment, KeptGroups, StageList, assemble
+from slackwater.sql.planner.fragments import (
+    Assembly,
+    Fragment,
+    KeptGroups,
+    StageList,
+    all_columns_read,
+    assemble,
+    columns_read,
+    has_global_aggregate,
+)
 from slackwater.sql.planner.partitioning import (
     Key,
     Leaves,
@@ -129,7 +137,7 @@ class Cutter:
                 return replace(below, relation=Filter(below.relation, condition))
             case Extend(child=child, computed=computed):
                 kept = tuple((name, each) for name, each in computed if name in needed)
-                below = self._fragment(child, needed | _read(each for _, each in kept))
+                below = self._fragment(child, needed | columns_read(each for _, each in kept))
                 return replace(below, relation=Extend(below.relation, kept))
             case Expire():
                 return self._expiring(relation, needed | {relation.moment})
@@ -148,7 +156,7 @@ class Cutter:
         return self._leaves.add(scan, scan.columns, scan.identity)
 
     def _join(self, join: Join, needed: frozenset[str]) -> Fragment:
-        read = needed | _read(side for pair in join.equal for side in pair)
+        read = needed | columns_read(side for pair in join.equal for side in pair)
         read |= frozenset(join.residual.columns if join.residual else ())
         read |= frozenset((*join.left.identity, *join.right.identity))
         left = self._on_rows(self._fragment(join.left, read), read)
@@ -156,7 +164,7 @@ class Cutter:
         left, left_equal = self._with_columns(left, [pair[0] for pair in join.equal])
         right, right_equal = self._with_columns(right, [pair[1] for pair in join.equal])
         equal = tuple(zip(left_equal, right_equal, strict=True))
-        read |= _read((*left_equal, *right_equal))
+        read |= columns_read((*left_equal, *right_equal))
 
         def joined(left: Relation, right: Relation) -> Join:
             return Join(join.kind, left, right, equal, join.residual, join.span)
@@ -186,7 +194,9 @@ class Cutter:
     def _aggregate(self, aggregate: Aggregate, needed: frozenset[str]) -> Fragment:
         calls = tuple((name, call) for name, call in aggregate.calls if name in needed)
         self._stages.labels |= {name: call.text for name, call in calls}
-        read = _read(each for _, each in aggregate.groups) | {c for _, call in calls for c in call.columns}
+        read = columns_read(each for _, each in aggregate.groups) | {
+            c for _, call in calls for c in call.columns
+        }
         below = self._fragment(aggregate.child, read | set(aggregate.child.identity))
         below, columns = self._with_columns(below, [each for _, each in aggregate.groups])
         groups = tuple((name, each) for (name, _), each in zip(aggregate.groups, columns, strict=True))
@@ -202,7 +212,7 @@ class Cutter:
                 split = self._leaves.split(aggregate, key) if key or not aggregate.identity else None
                 if split is not None:
                     return Fragment(aggregate, split)
-        below = self._closed(below, _all_read(aggregate))
+        below = self._closed(below, all_columns_read(aggregate))
         whole = replace(aggregate, child=below.relation)
         return Fragment(whole, self._leaves.split(whole, whole.identity))
 
@@ -216,11 +226,11 @@ class Cutter:
         packed, unpacked = self._packed(below, dependent)
         calls = (*aggregate.calls, *((name, _largest(each)) for name, each in packed))
         whole = Aggregate(below.relation, groups, calls, aggregate.identity, aggregate.span)
-        assembly = self._assembled(below, _all_read(whole))
+        assembly = self._assembled(below, all_columns_read(whole))
         found = accumulation(whole, lambda each: self._type_names(assembly, [each.sql])[0])
         if found is None:
             return None
-        kept = self._kept(below, _all_read(whole), groups, found, (whole.columns, aggregate.identity))
+        kept = self._kept(below, all_columns_read(whole), groups, found, (whole.columns, aggregate.identity))
         return replace(kept, relation=Extend(kept.relation, unpacked)) if unpacked else kept
 
     def _kept(
@@ -232,11 +242,11 @@ class Cutter:
         shown: tuple[tuple[str, ...], tuple[str, ...]],
     ) -> Fragment:
         """Returns the groups of a fragment, kept by accumulators, with these columns and this identity."""
-        if _has_global_aggregate(below.relation):
+        if has_global_aggregate(below.relation):
             # Groups receive only differences, so they would never learn of the row that exists from the
             # beginning.
             below = self._closed(below, read)
-        assembly = self._assembled(below, _read(each for _, each in groups))
+        assembly = self._assembled(below, columns_read(each for _, each in groups))
         types = self._type_names(assembly, [each.sql for _, each in groups])
         sources = tuple((str(each.column), of) for (_, each), of in zip(groups, types, strict=True))
         key, split = self._split_for_groups(below, groups, is_top=found.is_top)
@@ -252,7 +262,7 @@ class Cutter:
         """Packs columns into a struct, which is cheaper to keep, and returns how to extract them."""
         if len(columns) < 2:
             return columns, ()
-        assembly = self._assembled(below, _read(each for _, each in columns))
+        assembly = self._assembled(below, columns_read(each for _, each in columns))
         types = self._type_names(assembly, [each.sql for _, each in columns])
         of_struct, (_, first) = self._new_id(), columns[0]
         fields, unpacked = [], []
@@ -262,7 +272,7 @@ class Cutter:
             taken = f"CAST(struct_extract({identifier(of_struct)}, {literal(name)}) AS {of_type})"
             unpacked.append((name, replace(each, sql=taken, columns=(of_struct,))))
         text = ", ".join(each.text for _, each in columns)
-        read = tuple(sorted(_read(each for _, each in columns)))
+        read = tuple(sorted(columns_read(each for _, each in columns)))
         struct = Expression(f"{{{', '.join(fields)}}}", read, first.span, text)
         return [(of_struct, struct)], tuple(unpacked)
 
@@ -316,7 +326,7 @@ class Cutter:
     def _window(self, window: Window, needed: frozenset[str]) -> Fragment:
         calls = tuple((name, call) for name, call in window.calls if name in needed)
         self._stages.labels |= {name: call.text for name, call in calls}
-        read = needed | _read((*window.partition, *(call for _, call in calls)))
+        read = needed | columns_read((*window.partition, *(call for _, call in calls)))
         wanted = frozenset(name for name in read if name in window.child.columns)
         below = self._on_rows(self._fragment(window.child, wanted | set(window.child.identity)), wanted)
         below, partition = self._with_columns(below, list(window.partition))
@@ -328,7 +338,7 @@ class Cutter:
             split = self._leaves.split(whole, key)
             if split is not None:
                 return Fragment(whole, split)
-        below = self._closed(below, wanted | _read(whole.partition))
+        below = self._closed(below, wanted | columns_read(whole.partition))
         whole = replace(whole, child=below.relation)
         return Fragment(whole, self._leaves.split(whole, next(keys_of_group(whole.partition))))
 
@@ -344,7 +354,7 @@ class Cutter:
         return replace(top, child=first)
 
     def _top_n(self, top: TopN, needed: frozenset[str]) -> Fragment:
-        read = needed | _read(top.read) | set(top.identity)
+        read = needed | columns_read(top.read) | set(top.identity)
         wanted = frozenset(name for name in read if name in top.child.columns)
         below = self._fragment(top.child, wanted | set(top.child.identity))
         below, partition = self._with_columns(below, list(top.partition))
@@ -352,7 +362,7 @@ class Cutter:
         kept = self._kept_top(whole, below, needed) if self._accumulates else None
         if kept is not None:
             return kept
-        below = self._on_rows(below, wanted | _read(partition))
+        below = self._on_rows(below, wanted | columns_read(partition))
         return self._by_partition(replace(whole, child=below.relation), below, wanted)
 
     def _kept_top(self, top: TopN, below: Fragment, needed: frozenset[str]) -> Fragment | None:
@@ -360,7 +370,7 @@ class Cutter:
         groups = tuple((str(each.column), each) for each in top.partition)
         shown = (needed | set(top.identity)) - {name for name, _ in groups}
         names = [name for name in below.relation.columns if name in shown]
-        read = frozenset(names) | _read(top.read) | set(top.child.identity)
+        read = frozenset(names) | columns_read(top.read) | set(top.child.identity)
         assembly = self._assembled(below, read)
         types = assembly.types(self._connection, list(map(identifier, names)))
         order = self._type_names(assembly, [value.sql for value, _ in top.order])
@@ -466,7 +476,7 @@ class Cutter:
         self, fragment: Fragment, expressions: list[Expression]
     ) -> tuple[Fragment, tuple[Expression, ...]]:
         """Returns the fragment with a column per expression; equal values have equal texts."""
-        assembly = self._assembled(fragment, _read(expressions))
+        assembly = self._assembled(fragment, columns_read(expressions))
         types = assembly.types(self._connection, [each.sql for each in expressions])
         named = {each.sql: self._comparable(each, of) for each, of in zip(expressions, types, strict=True)}
         computed = {sql: self._new_id() for sql, each in named.items() if each.column is None}
@@ -524,22 +534,6 @@ def _split_by_identity(fragment: Fragment) -> Partitioning | None:
     return split if fragment.split is None and split[0].key == fragment.relation.identity else None
 
 
-def _has_global_aggregate(relation: Relation) -> bool:
-    """Returns whether there may be a row even if no leaf has one."""
-    is_global = isinstance(relation, Aggregate) and not relation.groups
-    return is_global or any(map(_has_global_aggregate, children(relation)))
-
-
-def _read(expressions: Iterable[Expression]) -> frozenset[str]:
-    return frozenset(column for each in expressions for column in each.columns)
-
-
-def _all_read(aggregate: Aggregate) -> frozenset[str]:
-    """Returns the columns of its child that an aggregate reads."""
-    of_calls = (column for _, call in aggregate.calls for column in call.columns)
-    return _read(each for _, each in aggregate.groups) | frozenset(of_calls)
-
-
 def _largest(each: Expression) -> AggregateCall:
     return AggregateCall(f"max({each.sql})", "max", (each,), False, None, each.columns, each.span, each.text)
 
@@ -593,9 +587,7 @@ def compile_separately(
     mistakes = Mistakes()
     with open_connection() as connection:
         if dialect is Dialect.POSTGRES:
-            texts = in_duckdb(connection, texts, catalog).texts(
-                list(texts) if published is None else list(published)
-            )
+            texts = in_duckdb(connection, texts, catalog).texts(texts if published is None else published)
         cutter = Cutter(connection, accumulates=accumulates)
         for name, text in texts.items():
             if published is None or name in published:

@@ -10,6 +10,7 @@ from slackwater.sql.catalog import Column, Table, carried
 from slackwater.sql.duckdb_sql import Field, document_expression, document_text, identifier
 from slackwater.sql.logical import (
     Aggregate,
+    Expression,
     Filter,
     Join,
     Leaf,
@@ -394,3 +395,20 @@ _WORDS: dict[type, str] = {
     Union: "unites",
     Filter: "filters",
 }
+
+
+def has_global_aggregate(relation: Relation) -> bool:
+    """Returns whether there may be a row even if no leaf has one."""
+    is_global = isinstance(relation, Aggregate) and not relation.groups
+    return is_global or any(map(has_global_aggregate, children(relation)))
+
+
+def columns_read(expressions: Iterable[Expression]) -> frozenset[str]:
+    """Returns the columns that expressions read."""
+    return frozenset(column for each in expressions for column in each.columns)
+
+
+def all_columns_read(aggregate: Aggregate) -> frozenset[str]:
+    """Returns the columns of its child that an aggregate reads."""
+    of_calls = (column for _, call in aggregate.calls for column in call.columns)
+    return columns_read(each for _, each in aggregate.groups) | frozenset(of_calls)
