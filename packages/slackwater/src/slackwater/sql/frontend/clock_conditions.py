@@ -1,6 +1,6 @@
 """Conditions on the time, such as ``ts > now() - INTERVAL 1 DAY``, as rows that end, or begin, at a moment.
 
-The clock of a commit is its commit time, or a later one of an earlier commit, in whole seconds. What stands
+The clock of a commit is its commit time, or a later one of an earlier commit, in whole seconds. What is
 beside it is moved to the other side of the comparison, which then is the moment. Rows with a condition like
 ``ts <= now()`` begin at their moment: they are all rows without those whose moment has not come.
 """
