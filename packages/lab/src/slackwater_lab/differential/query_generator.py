@@ -341,7 +341,9 @@ class _Maker:
         if self._choices.may(Feature.DISTINCT_ON, 0.04):
             rows = self._finished(from_clause, where, items)
             query = rows.query.replace("SELECT", "SELECT DISTINCT ON (1)", 1)
-            return self._first(replace(rows, query=query), distinct_on=1)
+            first = self._first(replace(rows, query=query), distinct_on=1)
+            columns = [f"q.{output.name}" for output in first.outputs]
+            return replace(first, query=select(columns, f"{nested(first.query)} AS q"))
         if self._choices.may(Feature.WINDOW, 0.2):
             calls = [window(self._choices, from_clause) for _ in range(self._choices.number(1, 2))]
             items += [call for call in calls if call is not None]
