@@ -45,6 +45,10 @@ _FORMS: Final = {
     "views": "",
 }
 _SELECT: Final = re.compile(r"^((?:WITH\b.*?\)\s*)?)SELECT\b", re.DOTALL | re.IGNORECASE)
+_AREAS: Final = {
+    "ch": "char(n)", "ci": "citext", "en": "enum", "tx": "text", "vc": "varchar(n)",
+    "co": "text with a collation",
+}  # fmt: skip
 _AT_ONCE: Final = 16
 _DATABASE: Final = "from_postgres"
 HEADER: Final = """\
@@ -107,6 +111,10 @@ def trial() -> Trial:
 
 
 def _cases(found: Mapping[str, Any]) -> Iterator[Case]:
+    templates = found["generated"]["views"].strip().splitlines()
+    for column, constant in (each.split() for each in found["generated"]["columns"]):
+        for each in templates:
+            yield Case(f"views, {_AREAS[column]}", each.replace("{c}", column).replace("{l}", constant))
     for kind, form in _FORMS.items():
         for area, texts in found[kind].items():
             separator = "\n" if form else ";"
@@ -149,6 +157,8 @@ def _plain_rows(connection: psycopg.Connection[Any], table: str) -> list[dict[st
 
 
 def _shown(column: str, kind: str) -> str:
+    if kind == "character":  # whose text has no blanks at its end
+        return f"CASE WHEN {column} IS NOT NULL THEN format('%s', {column}) END"
     return f"to_jsonb({column})::text" if kind.endswith("[]") else f"{column}::text"
 
 
@@ -254,7 +264,7 @@ def _wanted(connection: psycopg.Connection[Any], select: str) -> Table | str:
         names = [each.name for each in cursor.description or ()]
         shown = ", ".join(
             f'pg_typeof("{n}")::text, CASE WHEN pg_typeof("{n}")::text LIKE \'%[]\' OR pg_typeof("{n}")::text LIKE \'json%\' '
-            f'THEN to_jsonb("{n}")::text ELSE "{n}"::text END'
+            f'THEN to_jsonb("{n}")::text WHEN pg_typeof("{n}")::text = \'character\' AND "{n}" IS NOT NULL THEN format(\'%s\', "{n}") ELSE "{n}"::text END'
             for n in names
         )
         found = connection.execute(f"SELECT {shown} FROM ({select}) x").fetchall()

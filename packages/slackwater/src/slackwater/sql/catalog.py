@@ -12,7 +12,7 @@ reported as contradicting the declared types.
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
@@ -28,6 +28,9 @@ UNCONSTRAINED_SCALE = 18
 
 MILLISECOND_DIGITS = 3
 """Debezium writes times of at most this precision in milliseconds, more precise ones in microseconds."""
+
+BY_BYTES = frozenset({"c", "posix", "ucs_basic", "c.utf8", "c.utf-8"})
+"""Collations, in lower case, that order texts by their bytes."""
 
 _DAY_US = 86_400_000_000
 
@@ -137,6 +140,8 @@ class ColumnType:
         may_be_unavailable: Whether updates that do not change the value may omit it.
         infinities: The numbers that represent -infinity and infinity, if the type has them.
         is_lost: Whether records contain no values, or wrong ones, so not even their text can be shown.
+        labels: The labels of an enum, in their order.
+        collation: The collation of texts; empty if they are ordered by their bytes.
         texts: If only some texts are values: a regular expression, and the texts in words.
         is_form_known: Whether the connector's configuration is known to give values this form. Otherwise a
             value that could mean something else in another form is refused.
@@ -154,6 +159,8 @@ class ColumnType:
     infinities: tuple[int, int] | None = None
     is_lost: bool = False
     texts: tuple[str, str] | None = None
+    labels: tuple[str, ...] = field(default=(), compare=False)
+    collation: str = field(default="", compare=False)
     is_form_known: bool = True
 
     def __str__(self) -> str:

@@ -136,8 +136,10 @@ def rewriting(call: Call) -> Rewriting | None:
     Raises:
         SqlTextError: PostgreSQL's meaning cannot be had; the hint has the form that works.
     """
-    from slackwater.sql.meaning import aggregates, casts, documents, functions  # noqa: F401 - they register themselves
+    from slackwater.sql.meaning import aggregates, casts, documents, functions, marked  # noqa: F401 - they register themselves
 
+    if marked.concerns(call):
+        return marked.rewriting(call)
     name = call.name
     kinds = tuple(each.kind for each in call.operands)
     rule = table()["rules"].get(name)

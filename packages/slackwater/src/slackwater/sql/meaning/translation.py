@@ -19,8 +19,9 @@ from slackwater.sql.frontend.names import derived_name, end_of_column
 from slackwater.sql.frontend.syntax import Node, Raw, node_reader, statement
 from slackwater.sql.frontend.text import ViewText
 from slackwater.sql.meaning.code import Code, Piece, TranslatedText, copied, filled, text_of
+from slackwater.sql.meaning.marked import key_problem, marked_type, order_template, special, without_collation
 from slackwater.sql.meaning.rules import Call, Operand, Rewriting, rewriting
-from slackwater.sql.meaning.types import LITERAL, UNKNOWN, declared, inferred, stub
+from slackwater.sql.meaning.types import LITERAL, UNKNOWN, inferred, stub
 
 _DESCENDING: Final = re.compile(r"[\s)]*\bDESC\b", re.IGNORECASE)
 _ASCENDING: Final = frozenset({"ORDER_DEFAULT", "ASCENDING"})
@@ -171,6 +172,9 @@ class _Translation:
         self._expressions(raw.get("modifiers", ()), scope, commons)
         if not branches or any(len(each) != len(branches[0]) for each in branches):
             return ()
+        for same in zip(*branches, strict=True):
+            types = {column_type for _, column_type in same}
+            self._check_alike(types, None, is_key=not raw.get("setop_all"))
         return tuple(
             (same[0][0], inferred_union(tuple(column_type for _, column_type in same)))
             for same in zip(*branches, strict=True)
@@ -194,7 +198,41 @@ class _Translation:
         inner = replace(scope, sources=[*scope.sources, ((), aliases)])
         for key in _ROOTS:
             self._expressions(raw.get(key), inner, commons)
+        self._check_groups(raw, inner, columns, commons)
         return tuple(columns)
+
+    def _check_groups(
+        self, raw: Raw, scope: _Scope, columns: Sequence[tuple[str, str]], commons: Mapping[str, Columns]
+    ) -> None:
+        """Refuses groups of values that may be equal although they differ."""
+        for each in raw.get("group_expressions") or ():
+            node = self._read(each)
+            self._check_alike({self._type_at(node, scope, commons)}, node)
+        is_distinct = any(each["type"] == "DISTINCT_MODIFIER" for each in raw.get("modifiers") or ())
+        if is_distinct or raw.get("aggregate_handling") == "FORCE_AGGREGATES":
+            for _, column_type in columns:
+                self._check_alike({column_type}, None)
+
+    def _type_at(self, node: Node, scope: _Scope, commons: Mapping[str, Columns]) -> str:
+        """Returns the type of an expression in GROUP BY or ORDER BY, where an integer names a column."""
+        number = str((node.raw.get("literal") or {}).get("text", "")) if node.kind == "CONSTANT" else ""
+        columns = scope.sources[-1][1] if scope.sources else ()
+        if number.isdigit() and 1 <= int(number) <= len(columns):
+            return columns[int(number) - 1][1]
+        return self._typed(node, scope, commons).type
+
+    def _check_alike(self, types: set[str], node: Node | None, *, is_key: bool = True) -> None:
+        """Checks values that are matched with each other, or form one column."""
+        marked = [each for each in types if special(each) is not None]
+        problem = "Cast each of them to text: x::text" if marked and len(types) > 1 else ""
+        for each in types if is_key else ():
+            problem = problem or key_problem(each)
+        if problem:
+            start, end = (
+                (node.start, node.end) if node is not None and node.start >= 0 else (0, len(self._code))
+            )
+            what = "whether such values are equal cannot be seen here as PostgreSQL sees it"
+            raise self._text.error(start, end, what, problem)
 
     def _expressions(self, raw: Any, scope: _Scope, commons: Mapping[str, Columns]) -> None:
         """Translates all expressions in a part of DuckDB's tree."""
@@ -207,7 +245,7 @@ class _Translation:
                 return
             for each in raw.values():
                 self._expressions(each, scope, commons)
-            self._order(raw)
+            self._order(raw, scope, commons)
 
     def _from(self, raw: Raw, scope: _Scope, commons: Mapping[str, Columns]) -> None:
         kind = raw["type"]
@@ -215,6 +253,11 @@ class _Translation:
             self._from(raw["left"], scope, commons)
             self._from(raw["right"], scope, commons)
             scope.merged |= {name.lower() for name in raw["using_columns"]}
+            for name in scope.merged:
+                types = {
+                    each for _, columns in scope.sources for other, each in columns if other.lower() == name
+                }
+                self._check_alike(types, None)
             self._expressions(raw["condition"], scope, commons)
             return
         columns: Columns = ()
@@ -242,7 +285,7 @@ class _Translation:
         if not tables:
             return (self._views.columns(name.lower()) if not schema else None) or ()
         return tuple(
-            (each.name, declared(each.type) if each.type.is_supported else UNKNOWN)
+            (each.name, marked_type(each.type) if each.type.is_supported else UNKNOWN)
             for each in tables[0].columns
         )
 
@@ -265,10 +308,10 @@ class _Translation:
             return _Typed(
                 node, (Piece(plain_number, max(node.start, 0), False),), plain_number, is_rewritten=True
             )
-        self._order(node.raw)
-        for key in ("order_bys", "arg_orders"):
-            self._order(node.raw.get(key))
+        self._window(node, scope, commons)
         children = [self._typed(child, scope, commons) for child in node.children]
+        if of := without_collation(node, [child.type for child in children]):
+            return _Typed(node, _closed(children[0]), "", of, is_rewritten=True)
         code = self._in_place(node, children)
         known = "BOOLEAN" if node.kind in _BOOLEAN else ""
         plain = _Typed(node, code, self._probe(node, children), known)
@@ -307,6 +350,8 @@ class _Translation:
         children = [self._typed(child, scope, commons) for child in node.children]
         columns = self.query(node.raw["subquery"]["node"], scope, commons)
         is_scalar = node.raw["subquery_type"] == "SCALAR"
+        if children and columns:
+            self._check_alike({children[0].type, columns[0][1]} - {LITERAL}, node)
         known = (columns[0][1] if columns else UNKNOWN) if is_scalar else "BOOLEAN"
         return _Typed(node, self._in_place(node, children), "", known)
 
@@ -346,10 +391,29 @@ class _Translation:
         ]
         return text_of(copied(self._code, start, end, stubs)) + (" OVER ()" if over else "")
 
-    def _order(self, raw: Any) -> None:
-        """Puts NULL first where an order is descending, as PostgreSQL does."""
+    def _window(self, node: Node, scope: _Scope, commons: Mapping[str, Columns]) -> None:
+        """Orders and partitions rows as PostgreSQL does, by values that are equal there."""
+        self._order(node.raw, scope, commons)
+        for key in ("order_bys", "arg_orders"):
+            self._order(node.raw.get(key), scope, commons)
+        for each in node.parts.get("partitions", ()):
+            of = special(found := self._typed(each, scope, commons).type)
+            if of is not None and of.tag == "citext" and each.kind == "COLUMN_REF":
+                self._parts[each.start, each.end] = self._replaced(each, "lower({0})")
+            else:
+                self._check_alike({found}, each)
+
+    def _replaced(self, node: Node, template: str) -> Code:
+        return filled(template, {"0": copied(self._code, node.start, node.end)}, node.start)
+
+    def _order(self, raw: Any, scope: _Scope, commons: Mapping[str, Columns]) -> None:
+        """Orders as PostgreSQL does: NULL first where it is descending, and by the order of the type."""
         if not isinstance(raw, dict):
             return
+        for each in raw.get("orders") or ():
+            node = self._read(each["expression"])
+            if template := order_template(self._type_at(node, scope, commons), node, self._text):
+                self._parts[node.start, node.end] = self._replaced(node, template)
         for each in raw.get("orders") or ():
             if each.get("type") != "DESCENDING" or each.get("null_order") != "ORDER_DEFAULT":
                 continue

@@ -28,6 +28,7 @@ from slackwater.sql.postgres.types import (
     type_in_table,
     unreadable_type,
     unsent_type,
+    with_collation,
 )
 
 _SUPPORTED = (
@@ -191,10 +192,16 @@ class _Reader:
         if statement.skip("CREATE", "TYPE"):
             name = statement.take_qualified("a type name")
             if statement.skip("AS", "ENUM"):
-                self._add_type(name, enum_type(".".join(name)))
+                labels = tuple(word.text for word in statement.take_parenthesised() if not word.upper)
+                self._add_type(name, enum_type(".".join(name), labels))
             elif statement.skip("AS"):
                 what = "a range type" if statement.starts_with("RANGE") else "a composite type"
                 self._add_type(name, unsent_type(".".join(name), f"{what} of the database"))
+        elif statement.skip("ALTER", "TYPE"):
+            name = statement.take_qualified("a type name")
+            found = self.types.get(".".join(name))
+            if found is not None and (labels := _changed_labels(found.labels, statement)):
+                self._add_type(name, replace(found, labels=labels))
         elif statement.skip("CREATE", "DOMAIN"):
             name = statement.take_qualified("a domain name")
             statement.skip("AS")
@@ -343,6 +350,10 @@ class _Reader:
         implied = "serial" in words[0].name or " AS IDENTITY " in constraints
         not_null = implied or " NOT NULL " in constraints
         column_type = self._type(item.source, words)
+        if " COLLATE " in constraints:
+            at = [word.upper for word in following].index("COLLATE")
+            named = _Statement(item.source, following, at + 1).take_qualified("a collation")
+            column_type = with_collation(column_type, named[-1])
         if _UNREADABLE_NAME.search(first.name):
             column_type = unreadable_type(column_type)
         if " GENERATED ALWAYS AS ( " in constraints:
@@ -449,6 +460,23 @@ def _pass_over(statement: _Statement) -> None:
     if not statement.starts_with_any(_ALTERATIONS_PASSED_OVER):
         hint = f"Declare the table as it is now. {_SUPPORTED}"
         raise statement.error("this ALTER TABLE is not supported", hint)
+
+
+def _changed_labels(labels: tuple[str, ...], statement: _Statement) -> tuple[str, ...]:
+    """Returns the labels of an enum after ALTER TYPE; none if it is about something else."""
+    if statement.skip("RENAME", "VALUE"):
+        old, _, new = (statement.take("a label").text for _ in range(3))
+        return tuple(new if each == old else each for each in labels)
+    if not statement.skip("ADD", "VALUE"):
+        return ()
+    statement.skip("IF", "NOT", "EXISTS")
+    new = statement.take("a label").text
+    others = [each for each in labels if each != new]
+    at = len(others)
+    if statement.starts_with("BEFORE") or statement.starts_with("AFTER"):
+        is_after = statement.take("a place").upper == "AFTER"
+        at = others.index(statement.take("a label").text) + is_after
+    return (*others[:at], new, *others[at:])
 
 
 def _with_replica_identity(table: Table, statement: _Statement) -> Table:

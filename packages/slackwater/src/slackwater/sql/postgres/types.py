@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from slackwater.sql.catalog import (
+    BY_BYTES,
     ELEMENT_KINDS,
     MAX_DECIMAL_DIGITS,
     MILLISECOND_DIGITS,
@@ -153,9 +154,15 @@ def unsent_type(name: str, what: str) -> ColumnType:
     return _lost(name, f"it is {what}, which Debezium does not send")
 
 
-def enum_type(name: str) -> ColumnType:
+def enum_type(name: str, labels: tuple[str, ...]) -> ColumnType:
     """Returns the type of an enum: Debezium writes its values as strings, which are never out of line."""
-    return replace(_type(TypeKind.TEXT, name), may_be_unavailable=False)
+    return replace(_type(TypeKind.TEXT, name), may_be_unavailable=False, labels=labels)
+
+
+def with_collation(of: ColumnType, collation: str) -> ColumnType:
+    """Returns a type of text with the collation of a column, unless that orders by bytes."""
+    is_other = of.kind is TypeKind.TEXT and collation.lower() not in BY_BYTES | {"default"}
+    return replace(of, collation=collation) if is_other else of
 
 
 def unreadable_type(of: ColumnType) -> ColumnType:
