@@ -272,10 +272,10 @@ class _Translation:
             self._expressions(raw["function"].get("arguments"), scope, commons)
         elif kind == "EXPRESSION_LIST":
             rows = [[self._root(each, scope, commons) for each in row] for row in raw["expressions"]]
-            types = (
-                inferred_union(tuple(each.type for each in column)) for column in zip(*rows, strict=False)
+            columns = tuple(
+                (f"col{number}", inferred_union(tuple(each.type for each in column)))
+                for number, column in enumerate(zip(*rows, strict=False))
             )
-            columns = tuple((f"col{number}", each) for number, each in enumerate(types))
         scope.sources.append((tuple(qualifiers), _renamed(columns, raw.get("column_name_alias", ()))))
 
     def _named(self, schema: str, name: str, commons: Mapping[str, Columns]) -> Columns:
