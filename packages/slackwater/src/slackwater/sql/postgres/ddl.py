@@ -10,14 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from itertools import takewhile
 
 import msgspec
 
 from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import check_schema_name
-from slackwater.sql.catalog import INTEGER_KINDS, Catalog, Column, ColumnType, Table, TypeKind
+from slackwater.sql.catalog import Catalog, Column, ColumnType, Table
 from slackwater.sql.errors import Mistakes, SourceText, SqlTextError
 from slackwater.sql.postgres.types import (
     array_of,
@@ -28,6 +27,7 @@ from slackwater.sql.postgres.types import (
     type_in_table,
     unreadable_type,
     unsent_type,
+    wire_constant,
     with_collation,
 )
 
@@ -434,7 +434,7 @@ def _constant(item: _Statement, of: ColumnType) -> bool | int | str | None:
             return None
         text = "".join(word.text for word in written)
         with suppress(msgspec.ValidationError, ValueError, ArithmeticError):
-            found = _wire_constant(text, of, is_string=not written[-1].upper)
+            found = wire_constant(text, of, is_string=not written[-1].upper)
             if found is not None:
                 return msgspec.convert(found, of.wire)  # type: ignore[no-any-return]
     hint = (
@@ -442,18 +442,6 @@ def _constant(item: _Statement, of: ColumnType) -> bool | int | str | None:
         "a new snapshot into new topics, and declare the column in CREATE TABLE"
     )
     raise item.error(f"the DEFAULT of an added column of type {of} is not known to rows before", hint)
-
-
-def _wire_constant(text: str, of: ColumnType, *, is_string: bool) -> bool | int | str | None:
-    if of.kind in INTEGER_KINDS:
-        return int(text)
-    if of.kind is TypeKind.BOOLEAN:
-        return {"true": True, "false": False}.get(text.lower())
-    if of.kind is TypeKind.NUMERIC and of.scale is not None:
-        value = Decimal(text).quantize(Decimal(1).scaleb(-of.scale))
-        return f"{value:f}" if value == Decimal(text) else None
-    length = re.fullmatch(r"text|character varying(\(([0-9]+)\))?", of.name)
-    return text if is_string and length and len(text) <= int(length[2] or len(text)) else None
 
 
 def _pass_over(statement: _Statement) -> None:

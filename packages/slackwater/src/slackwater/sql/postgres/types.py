@@ -6,12 +6,14 @@ differ, numbers that represent infinity, and large values that updates omit.
 
 import re
 from dataclasses import replace
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Final
 
 from slackwater.sql.catalog import (
     BY_BYTES,
     ELEMENT_KINDS,
+    INTEGER_KINDS,
     MAX_DECIMAL_DIGITS,
     MILLISECOND_DIGITS,
     ColumnType,
@@ -304,3 +306,16 @@ def _type(
         infinities=infinities,
         texts=_UTC_RANGE if name == "tstzrange" else None,
     )
+
+
+def wire_constant(text: str, of: ColumnType, *, is_string: bool) -> bool | int | str | None:
+    """Returns the wire value of a constant of a type; None if values of the type have several forms."""
+    if of.kind in INTEGER_KINDS:
+        return int(text)
+    if of.kind is TypeKind.BOOLEAN:
+        return {"true": True, "false": False}.get(text.lower())
+    if of.kind is TypeKind.NUMERIC and of.scale is not None:
+        value = Decimal(text).quantize(Decimal(1).scaleb(-of.scale))
+        return f"{value:f}" if value == Decimal(text) else None
+    length = re.fullmatch(r"text|character varying(\(([0-9]+)\))?", of.name)
+    return text if is_string and length and len(text) <= int(length[2] or len(text)) else None
