@@ -12,7 +12,7 @@ from slackwater_bench.messaging.crashes import (
     broken_promises,
 )
 from slackwater_bench.messaging.page import BEGIN, END, with_comparison
-from slackwater_bench.page import DOCS, render, render_comparison
+from slackwater_bench.page import DOCS, render_comparison
 from slackwater_bench.registry import SCENARIOS
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.ways import WAYS
@@ -44,14 +44,6 @@ def test_a_comparison_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert "old" not in text
     assert "| just after its data | 4.8 ms | 26.4 ms | 2,536/s |" in text
     assert render_comparison(text, tmp_path) == text
-
-
-def test_what_crashes_cost_is_added_up_by_place(tmp_path: Path) -> None:
-    for lost in (0, 2):
-        cells = {"killed after business": {"messages": 8, "lost": lost, "repeated": 0, "early": 0}}
-        append(result("messaging-crashes", "after-commit", {"cells": cells}), tmp_path)
-    page = render(tmp_path)
-    assert "| killed when the data was written, nothing of the messages | **2 lost** of 16 |" in page
 
 
 def test_a_page_without_a_place_for_it_is_named() -> None:
