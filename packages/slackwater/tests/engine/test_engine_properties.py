@@ -71,9 +71,35 @@ VIEWS = {
         WHERE o.customer_id = c.id ORDER BY o.id DESC LIMIT 1) AS note FROM s.customers c""",
     "any_of_both": """SELECT TRANSACTIONALLY o.id, c.id AS customer, o.note, c.name
         FROM s.orders o FULL JOIN s.customers c ON c.id = o.customer_id""",
+    "pieces": "SELECT TRANSACTIONALLY l.id, p.n FROM s.lines l, generate_series(1, l.quantity) AS p(n)",
+    "texts": """SELECT TRANSACTIONALLY c.id, u.t, u.n FROM s.customers c
+        LEFT JOIN unnest([c.name, c.region, 'a']) WITH ORDINALITY AS u(t, n) ON u.t <> 'a' AND u.n < c.id""",
+    "texts_counted": """SELECT TRANSACTIONALLY unnest([name, region]) AS t, count(*) AS n, max(id) AS newest
+        FROM s.customers GROUP BY t""",
+    "in_words": """WITH words(note, word) AS (VALUES ('m', 'many'), ('n', 'none'), ('o', 'one'))
+        SELECT TRANSACTIONALLY w.word, o.id FROM words w LEFT JOIN s.orders o ON o.note = w.note""",
+    "constants": """SELECT TRANSACTIONALLY id FROM s.orders UNION ALL SELECT 0
+        UNION ALL SELECT * FROM (VALUES (7), (8), (8))""",
+    "gaps_filled": """SELECT TRANSACTIONALLY g.quantity, coalesce(l.n, 0) AS n
+        FROM generate_series(0, 4) AS g(quantity) LEFT JOIN (
+        SELECT quantity, count(*) AS n FROM s.lines GROUP BY quantity) l ON l.quantity = g.quantity""",
+    "gaps_filled_between": """WITH r AS (SELECT min(id) AS first, max(id) AS last FROM s.lines)
+        SELECT TRANSACTIONALLY g.id, count(l.quantity) AS n FROM r, generate_series(r.first, r.last) AS g(id)
+        LEFT JOIN s.lines l ON l.id = g.id GROUP BY g.id""",
+    "each_order": """SELECT TRANSACTIONALLY o.id, l.n, l.least, d.twice FROM s.orders o, LATERAL (
+        SELECT count(*) AS n, min(quantity) AS least FROM s.lines l WHERE l.order_id = o.id) l,
+        LATERAL (SELECT l.n * 2 AS twice) d""",
+    "each_row": """SELECT TRANSACTIONALLY o.id, s.least,
+        (SELECT sum(n) FROM range(o.customer_id) AS g(n)) AS total
+        FROM s.orders o LEFT JOIN LATERAL (SELECT min(n) AS least FROM range(o.customer_id) AS g(n)) s
+        ON s.least < o.id""",
+    "closest": """SELECT TRANSACTIONALLY o.id, o.note, l.id AS line, l.order_id FROM s.orders o
+        ASOF LEFT JOIN s.lines l ON l.quantity = o.customer_id AND o.id >= l.id""",
+    "closest_groups": """SELECT TRANSACTIONALLY l.id AS line, count(*) AS n FROM s.orders o
+        ASOF JOIN s.lines l ON l.quantity = o.customer_id AND l.id > o.id GROUP BY l.id""",
 }
 
-MOVING = {"order_with_customer", "any_of_both"}
+MOVING = {"order_with_customer", "any_of_both", "closest"}
 """Views whose rows are published by buckets between which they may move: the new one does not know what the
 old one had published."""
 

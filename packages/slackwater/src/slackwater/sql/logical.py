@@ -163,6 +163,40 @@ class Extend(_OverRows):
 
 
 @dataclass(frozen=True)
+class OneRow:
+    """One row without columns, whatever the tables contain: what a SELECT without FROM reads."""
+
+    columns: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unnest:
+    """The child's rows, each once for every element of its lists; shorter lists are filled up with NULL.
+
+    Attributes:
+        lists: The elements' ids, and the lists.
+        ordinal: Id of the elements' numbers, from 1.
+        keeps_empty: Whether a row without elements is kept once, with NULL for the elements and their number.
+    """
+
+    child: "Relation"
+    lists: tuple[tuple[str, Expression], ...]
+    ordinal: str
+    keeps_empty: bool = False
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The child's columns, the elements and their number."""
+        return (*self.child.columns, *(name for name, _ in self.lists), self.ordinal)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The child's identity, and the element's number."""
+        return (*self.child.identity, self.ordinal)
+
+
+@dataclass(frozen=True)
 class Filter(_OverRows):
     """The child's rows for which the condition is true."""
 
@@ -198,6 +232,18 @@ class JoinKind(StrEnum):
     FULL = "FULL"
     SEMI = "SEMI"
     ANTI = "ANTI"
+    ASOF = "ASOF"
+    ASOF_LEFT = "ASOF LEFT"
+
+    @property
+    def has_one_partner(self) -> bool:
+        """Whether a left row meets at most one of the right rows that fulfil the conditions: the closest."""
+        return self in {JoinKind.ASOF, JoinKind.ASOF_LEFT}
+
+    @property
+    def drops_left(self) -> bool:
+        """Whether a left row without a partner is not part of the result."""
+        return self in {JoinKind.INNER, JoinKind.SEMI, JoinKind.ASOF}
 
     @property
     def keeps_left_only(self) -> bool:
@@ -211,7 +257,8 @@ class Join:
 
     Attributes:
         equal: Comparisons `left = right` that must all hold; empty for every pair.
-        residual: A further condition, over columns of both sides.
+        residual: A further condition, over columns of both sides. That of ASOF compares the left side with a
+            column of the right side; of several closest rows, the one with the smallest identity counts.
     """
 
     kind: JoinKind
@@ -230,7 +277,7 @@ class Join:
     def identity(self) -> tuple[str, ...]:
         """The left side's if each of its rows has at most one partner on the right, otherwise both."""
         joined = {right.column for _, right in self.equal}
-        right_is_unique = set(self.right.identity) <= joined
+        right_is_unique = self.kind.has_one_partner or set(self.right.identity) <= joined
         if self.kind.keeps_left_only or (right_is_unique and self.kind is not JoinKind.FULL):
             return self.left.identity
         if self.kind is JoinKind.INNER and set(self.left.identity) <= {left.column for left, _ in self.equal}:
@@ -367,7 +414,7 @@ class Leaf:
     identity: tuple[str, ...]
 
 
-Relation = Scan | Leaf | Extend | Filter | Expire | Join | Aggregate | Union | Window | TopN
+Relation = Scan | OneRow | Leaf | Extend | Unnest | Filter | Expire | Join | Aggregate | Union | Window | TopN
 
 
 @dataclass(frozen=True)
@@ -393,17 +440,17 @@ class LogicalView:
 def children(relation: Relation) -> tuple[Relation, ...]:
     """Returns the relations directly below."""
     match relation:
-        case Scan() | Leaf():
+        case Scan() | OneRow() | Leaf():
             return ()
         case Join(left=left, right=right):
             return (left, right)
         case Union(children=branches):
             return branches
-        case Extend() | Filter() | Expire() | Aggregate() | Window() | TopN():
+        case _:
             return (relation.child,)
 
 
-def never_null(relation: Relation) -> frozenset[str]:
+def never_null(relation: Relation) -> frozenset[str]:  # noqa: C901 - a case per relation
     """Returns the columns without NULL."""
     spend()
     match relation:
@@ -417,7 +464,7 @@ def never_null(relation: Relation) -> frozenset[str]:
         case Join(kind=kind, left=left, right=right):
             if kind is JoinKind.FULL:
                 return frozenset()
-            return never_null(left) | (never_null(right) if kind is JoinKind.INNER else frozenset())
+            return never_null(left) | (never_null(right) if kind.drops_left else frozenset())
         case Aggregate(child=child, groups=groups, calls=calls):
             below = never_null(child)
             counts = {name for name, call in calls if call.function == "count"}
@@ -435,9 +482,11 @@ def never_null(relation: Relation) -> frozenset[str]:
             return below | {name for name, each in computed if each.column in below}
         case Expire(child=child, moment=moment):
             return never_null(child) | {moment}
+        case Unnest(child=child, ordinal=ordinal, keeps_empty=keeps_empty):
+            return never_null(child) | (frozenset() if keeps_empty else {ordinal})
         case Filter() | Window() | TopN():
             return never_null(relation.child)
-        case Leaf():
+        case Leaf() | OneRow():
             return frozenset()
 
 
@@ -450,12 +499,12 @@ def dependencies(relation: Relation) -> Iterator[Dependency]:
         case Join(kind=kind, left=left, right=right):
             yield from _of_side(left, may_be_missing=kind is JoinKind.FULL)
             if not kind.keeps_left_only:
-                yield from _of_side(right, may_be_missing=kind is not JoinKind.INNER)
+                yield from _of_side(right, may_be_missing=not kind.drops_left)
         case Extend(child=child, computed=computed):
             for determiners, determined in dependencies(child):
                 made = {name for name, each in computed if determined.issuperset(each.columns)}
                 yield determiners, determined | made
-        case Filter() | Expire() | Window() | TopN():
+        case Filter() | Expire() | Window() | TopN() | Unnest():
             yield from dependencies(relation.child)
     yield frozenset(relation.identity), frozenset(relation.columns)
 

@@ -18,10 +18,12 @@ from slackwater.sql.logical import (
     Join,
     JoinKind,
     Leaf,
+    OneRow,
     Relation,
     Scan,
     TopN,
     Union,
+    Unnest,
     Window,
     spend,
 )
@@ -54,9 +56,18 @@ def render(relation: Relation, wanted: Iterable[str], leaf: RenderLeaf) -> str:
     return _Renderer(leaf).select(relation, tuple(dict.fromkeys(wanted)))
 
 
+def render_within_row(relation: Relation, wanted: Iterable[str]) -> str:
+    """Returns a SELECT of columns of a relation that reads no table, for use in an expression over a row.
+
+    Its expressions may use the row's columns.
+    """
+    rows = _Renderer(_no_leaf, is_within_row=True).select(relation, tuple(dict.fromkeys(wanted)))
+    return f"SELECT {columns_sql(wanted).removeprefix(', ') or 'true'} FROM ({rows})"  # noqa: S608
+
+
 def render_over_tables(relation: Relation) -> str:
     """Returns a query over the tables `"schema"."table"` with the relation's columns under their ids."""
-    columns = ", ".join(identifier(name) for name in relation.columns)
+    columns = ", ".join(identifier(name) for name in relation.columns) or "true"
     rows = render(relation, relation.columns, _no_leaf)
     return f"WITH {POINTS_TABLE} AS (SELECT 0 AS {POINT}) SELECT {columns} FROM (\n{rows}\n)"  # noqa: S608
 
@@ -69,18 +80,21 @@ def columns_sql(names: Iterable[str]) -> str:
 @dataclass(frozen=True, slots=True)
 class _Renderer:
     _leaf: RenderLeaf
+    is_within_row: bool = False
 
     def select(self, relation: Relation, wanted: tuple[str, ...]) -> str:
         spend(1 + len(wanted))
         match relation:
             case Leaf():
                 return self._leaf(relation, wanted)
-            case Scan():
-                return _scan(relation, wanted)
+            case Scan() | OneRow():
+                return _scan(relation, wanted) if isinstance(relation, Scan) else self._one_row()
             case Extend():
                 return self._extend(relation, wanted)
             case Filter() | Expire():
                 return self._filter(relation, wanted)
+            case Unnest():
+                return self._unnest(relation, wanted)
             case Join():
                 return self._join(relation, wanted)
             case Aggregate():
@@ -88,10 +102,8 @@ class _Renderer:
             case Union():
                 branches = range(len(relation.children))
                 return " UNION ALL ".join(self._branch(relation, number, wanted) for number in branches)
-            case Window():
-                return self._window(relation, wanted)
-            case TopN():
-                return self._top_n(relation, wanted)
+            case Window() | TopN():
+                return self._by_partition(relation, wanted)
 
     def _extend(self, extend: Extend, wanted: tuple[str, ...]) -> str:
         computed = dict(extend.computed)
@@ -107,6 +119,26 @@ class _Renderer:
         below = self.select(relation.child, _needed(relation.child, [*wanted, *read]))
         return f"SELECT {AT}{columns_sql(wanted)} FROM ({below}) WHERE {condition}"  # noqa: S608 - of ids
 
+    def _one_row(self) -> str:
+        return f"SELECT 0 AS {AT}" if self.is_within_row else f"SELECT {POINT} AS {AT} FROM {POINTS_TABLE}"  # noqa: S608
+
+    def _unnest(self, unnest: Unnest, wanted: tuple[str, ...]) -> str:
+        lists, ordinal = dict(unnest.lists), identifier(unnest.ordinal)
+        kept = _needed(unnest.child, wanted)
+        read = (column for each in lists.values() for column in each.columns)
+        below = self.select(unnest.child, _needed(unnest.child, [*kept, *read]))
+        longest = f"greatest({', '.join(f'len({identifier(name)})' for name in lists)})"
+        form = f"CASE WHEN {ordinal} > 0 THEN {{}} ELSE [NULL] END" if unnest.keeps_empty else "{}"
+        elements = {name: form.format(identifier(name)) for name in lists}
+        elements[unnest.ordinal] = form.format(f"range(1, {ordinal} + 1)")
+        # All lists are unnested, so that the longest one counts.
+        shown = ", ".join(f"unnest({sql}) AS {identifier(name)}" for name, sql in elements.items())
+        return (
+            f"SELECT {AT}{columns_sql(wanted)} FROM (SELECT {AT}{columns_sql(kept)}, {shown} FROM ("  # noqa: S608
+            f"SELECT *, {longest} AS {ordinal} FROM ("
+            f"SELECT {AT}{_named((*kept, *lists), lists)} FROM ({below}))))"
+        )
+
     def _join(self, join: Join, wanted: tuple[str, ...]) -> str:
         conditions = [f"l.{AT} = r.{AT}"]
         conditions += [f"({left.sql}) = ({right.sql})" for left, right in join.equal]
@@ -114,13 +146,24 @@ class _Renderer:
         if join.residual is not None:
             conditions.append(f"({join.residual.sql})")
             read += join.residual.columns
+        read += join.right.identity if join.kind.has_one_partner else ()
         left = self.select(join.left, _needed(join.left, [*wanted, *read]))
         right = self.select(join.right, _needed(join.right, [*wanted, *read]))
+        if join.kind.has_one_partner:
+            right = self._closest(join, right)
         at = f"coalesce(l.{AT}, r.{AT})" if join.kind is JoinKind.FULL else f"l.{AT}"
         return (
             f"SELECT {at} AS {AT}{columns_sql(wanted)} FROM ({left}) AS l "  # noqa: S608 - made of ids
             f"{join.kind} JOIN ({right}) AS r ON {' AND '.join(conditions)}"
         )
+
+    def _closest(self, join: Join, right: str) -> str:
+        """Returns SQL for the right rows of an ASOF join, one of those that are equal for every left row."""
+        of_right = [] if join.residual is None else _needed(join.right, join.residual.columns)
+        alike = ", ".join([AT, *(f"({each.sql})" for _, each in join.equal), *map(identifier, of_right)])
+        order = ", ".join(map(identifier, join.right.identity))
+        first = f"row_number() OVER (PARTITION BY {alike}{f' ORDER BY {order}' if order else ''}) = 1"
+        return f"SELECT * FROM ({right}) QUALIFY {first}"  # noqa: S608 - made of ids
 
     def _aggregate(self, aggregate: Aggregate, wanted: tuple[str, ...]) -> str:
         calls = {name: call.sql for name, call in aggregate.calls if name in wanted}
@@ -130,6 +173,8 @@ class _Renderer:
         groups = dict(aggregate.groups)
         shown = "".join(f", {calls.get(name) or groups[name].sql} AS {identifier(name)}" for name in wanted)
         by = "".join(f", {group.sql}" for group in groups.values())
+        if self.is_within_row and not groups:
+            return f"SELECT 0 AS {AT}{shown} FROM ({below})"  # noqa: S608 - made of ids
         grouped = f"SELECT {AT}{shown} FROM ({below}) GROUP BY {AT}{by}"  # noqa: S608 - made of ids
         return grouped if groups else f"{grouped} UNION ALL {_of_no_rows(below, shown)}"
 
@@ -144,6 +189,9 @@ class _Renderer:
             for name in wanted
         )
         return f"SELECT {AT}{shown} FROM ({rows})"  # noqa: S608 - made of ids
+
+    def _by_partition(self, relation: Window | TopN, wanted: tuple[str, ...]) -> str:
+        return self._top_n(relation, wanted) if isinstance(relation, TopN) else self._window(relation, wanted)
 
     def _window(self, window: Window, wanted: tuple[str, ...]) -> str:
         calls = {name: call for name, call in window.calls if name in wanted}

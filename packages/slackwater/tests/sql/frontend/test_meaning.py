@@ -323,6 +323,49 @@ SAME = {
     "rollup and cube by position": "SELECT TRANSACTIONALLY coalesce(t, 'all') AS t, coalesce(y, -1) AS y, count(DISTINCT a_id) AS d FROM b WHERE y > 0 GROUP BY ROLLUP (1), CUBE (2)",
     "subqueries and a cube": "SELECT TRANSACTIONALLY x, count(*) AS n FROM a WHERE g IN (SELECT max(y) FROM b GROUP BY ROLLUP (t)) GROUP BY CUBE (x) HAVING count(*) > (SELECT min(v) FROM c)",
     "table star": "SELECT TRANSACTIONALLY b.*, a.name FROM a JOIN b ON b.a_id = a.id",
+    "unnest in from": "SELECT TRANSACTIONALLY a.id, u.e FROM a, unnest([a.x, a.g, NULL]) AS u(e) WHERE u.e > 0 OR u.e IS NULL",
+    "unnest without names": "SELECT TRANSACTIONALLY a.id, unnest FROM a, unnest([x])",
+    "unnest with ordinality": "SELECT TRANSACTIONALLY a.id, u.e, u.n FROM a CROSS JOIN unnest(range(a.x)) WITH ORDINALITY AS u(e, n)",
+    "left join of elements": "SELECT TRANSACTIONALLY a.id, u.e, u.n FROM a LEFT JOIN unnest(range(a.x)) WITH ORDINALITY AS u(e, n) ON true",
+    "left join of some elements": "SELECT TRANSACTIONALLY a.id, e FROM a LEFT JOIN LATERAL unnest([a.x, a.g]) AS u(e) ON e > a.x AND e < 3",
+    "unnest in select": "SELECT TRANSACTIONALLY id, unnest([x, g]) AS e, unnest(range(x)) AS i, unnest([x, g]) + 1 AS f FROM a WHERE g > 0",
+    "unnest in group by": "SELECT TRANSACTIONALLY unnest([x, g]) AS e, count(*) AS n, list(id ORDER BY id) AS l FROM a GROUP BY e",
+    "unnest of groups": "SELECT TRANSACTIONALLY g, unnest(list(id ORDER BY id)) AS i FROM a GROUP BY g",
+    "distinct elements": "SELECT TRANSACTIONALLY DISTINCT unnest([x, g]) AS e FROM a",
+    "unnest behind windows": "SELECT TRANSACTIONALLY id, unnest([x, g]) AS e, row_number() OVER (PARTITION BY g ORDER BY id) AS n FROM a QUALIFY n < 3",
+    "in elements of a table": "SELECT TRANSACTIONALLY id FROM b WHERE y IN (SELECT unnest([x, g]) FROM a WHERE a.id = b.a_id)",
+    "join of elements": "SELECT TRANSACTIONALLY s.id, b.id AS b FROM (SELECT id, unnest([x, g]) AS e FROM a) s LEFT JOIN b ON b.y = s.e",
+    "series": "SELECT TRANSACTIONALLY a.id, i, k FROM a, generate_series(1, a.x) s(i), range(s.i) r(k)",
+    "constant series beside rows": "SELECT TRANSACTIONALLY a.id, i FROM generate_series(1, 3) s(i), a",
+    "constant series that rows are joined to": "SELECT TRANSACTIONALLY i, b.id FROM generate_series(0, 3) s(i) LEFT JOIN b ON b.y = i",
+    "constant series of times": "SELECT TRANSACTIONALLY t FROM generate_series(TIMESTAMP '2024-01-01', TIMESTAMP '2024-01-02', INTERVAL 7 HOUR) s(t)",
+    "series between values": "WITH r AS (SELECT min(id) AS lo, max(id) AS hi FROM b) SELECT TRANSACTIONALLY i, count(b.y) AS n FROM r, generate_series(r.lo, r.hi) s(i) LEFT JOIN b ON b.id = i GROUP BY i",
+    "values": "SELECT TRANSACTIONALLY * FROM (VALUES (1, 'p'), (2.5, NULL), (1, 'p')) v(x, y)",
+    "values in with": "WITH v(k, w) AS (VALUES ('p', 'Pp'), ('q', 'Qq')) SELECT TRANSACTIONALLY a.id, v.w FROM a LEFT JOIN v ON v.k = a.name",
+    "full join of values": "SELECT TRANSACTIONALLY v.x, v.y, b.id FROM (VALUES (1, 'p'), (2, 'q'), (2, 'q'), (NULL, 'r')) v(x, y) FULL JOIN b ON b.t = v.y",
+    "values in unions": "SELECT TRANSACTIONALLY x FROM a UNION ALL SELECT 0 UNION ALL SELECT * FROM (VALUES (1), (1)) v",
+    "in values": "SELECT TRANSACTIONALLY id, x IN (VALUES (1), (NULL)) AS f FROM a WHERE g NOT IN (VALUES (1))",
+    "no from": "SELECT TRANSACTIONALLY 1 AS one, 'x' AS x",
+    "constants joined": "WITH c AS (SELECT 1 AS k, 'p' AS t UNION ALL SELECT 2, 'q') SELECT TRANSACTIONALLY c.t, sum(b.y) AS s FROM c LEFT JOIN b ON b.t = c.t GROUP BY c.t",
+    "constants beside rows": "WITH c AS (SELECT 1 AS k, 'p' AS t UNION ALL SELECT 2, 'q') SELECT TRANSACTIONALLY c.k, b.id FROM b, c",
+    "values of a row": "SELECT TRANSACTIONALLY id, v.k, v.w FROM a, LATERAL (VALUES ('x', a.x), ('g', a.g)) v(k, w)",
+    "select of a row": "SELECT TRANSACTIONALLY id, s.p, s.q + 1 AS q FROM a, LATERAL (SELECT a.x + 1 AS p, a.g * 2 AS q WHERE a.x > 0) s",
+    "left join of a select of a row": "SELECT TRANSACTIONALLY id, s.p FROM a LEFT JOIN LATERAL (SELECT a.x + 1 AS p WHERE a.g > 0) s ON s.p > 1",
+    "left join of a column of a row": "SELECT TRANSACTIONALLY id, s.p, s.g FROM a LEFT JOIN LATERAL (SELECT a.x AS p, a.g WHERE a.g > 0) s ON s.p > 1",
+    "aggregate of a row": "SELECT TRANSACTIONALLY id, s.n, s.t FROM a, LATERAL (SELECT count(*) AS n, sum(e) AS t FROM unnest([a.x, a.g]) u(e) WHERE e > 1) s",
+    "groups of a row": "SELECT TRANSACTIONALLY id, s.e, s.n FROM a LEFT JOIN LATERAL (SELECT e, count(*) AS n FROM unnest([a.x, a.g]) u(e) GROUP BY e) s ON s.n > 1",
+    "values from a row": "SELECT TRANSACTIONALLY id, (SELECT sum(e) FROM range(a.x) u(e)) AS s, (SELECT list(e ORDER BY e DESC) FROM unnest([x, g]) u(e) WHERE e > a.g) AS l FROM a",
+    "conditions from a row": "SELECT TRANSACTIONALLY id, x IN (SELECT e FROM range(g) u(e)) AS f FROM a WHERE NOT EXISTS (SELECT 1 FROM range(a.x) u(e) WHERE e > a.g) OR x NOT IN (SELECT unnest([g, NULL]))",
+    "rows within rows": "SELECT TRANSACTIONALLY id, (SELECT count(*) FROM range(a.x) u(e) WHERE EXISTS (SELECT 1 FROM range(a.g) v(f) WHERE f = e)) AS n FROM a",
+    "json members": "SELECT TRANSACTIONALLY a.id, e.key, e.value FROM a, json_each('{\"p\":' || g || ',\"q\":[1]}') e",
+    "json tree": "SELECT TRANSACTIONALLY a.id, e.key, e.fullkey FROM a LEFT JOIN json_tree('[' || x || ',{\"k\":2}]') e ON e.type = 'OBJECT'",
+    "lateral groups": "SELECT TRANSACTIONALLY a.id, s.n, s.t FROM a LEFT JOIN LATERAL (SELECT count(*) AS n, sum(y) + 1 AS t FROM b WHERE b.a_id = a.id AND b.y > 0) s ON true WHERE s.n < 3",
+    "lateral rows": "SELECT TRANSACTIONALLY a.id, s.id AS b, s.z FROM a LEFT JOIN LATERAL (SELECT b.id, b.y + 1 AS z FROM b WHERE b.a_id = a.id AND b.y >= a.x) s ON s.z > 1",
+    "lateral behind a comma": "SELECT TRANSACTIONALLY a.id, s.t, e FROM a, LATERAL (SELECT DISTINCT b.t FROM b WHERE b.a_id = a.id) s, unnest([a.x]) u(e) WHERE e > 0",
+    "asof": "SELECT TRANSACTIONALLY a.id, b.id AS b FROM a ASOF JOIN b ON a.g = b.y AND a.id >= b.id",
+    "asof left": "SELECT TRANSACTIONALLY a.id, b.id AS b FROM a ASOF LEFT JOIN b ON b.y = a.g AND b.id * 2 > a.id + 1",
+    "asof without equality": "SELECT TRANSACTIONALLY a.id, b.id AS b FROM a ASOF LEFT JOIN b ON a.id <= b.id",
+    "asof below": "SELECT TRANSACTIONALLY b.id AS b, count(*) AS n, max(c.v) AS v FROM a ASOF JOIN b ON a.g = b.y AND a.id < b.id LEFT JOIN c ON c.k1 = b.id GROUP BY b.id",
 }  # fmt: skip
 
 # Views that say what DuckDB alone does not know, beside the same in plain SQL.
@@ -382,6 +425,24 @@ TRANSLATED = {
     "columns of a nullable side whose key is grouped": (
         "SELECT TRANSACTIONALLY b.id, b.t, count(*) AS n FROM a LEFT JOIN b ON b.a_id = a.id GROUP BY b.id",
         "SELECT b.id, b.t, count(*) AS n FROM a LEFT JOIN b ON b.a_id = a.id GROUP BY b.id, b.t"),
+    "tumble": (
+        "SELECT TRANSACTIONALLY id, window_start, window_end FROM tumble((SELECT id, g, x, TIMESTAMP '2024-02-28 23:58:30' + to_minutes(x) AS ts FROM a), ts, INTERVAL '2' minute) AS w",
+        "SELECT id, time_bucket(INTERVAL 2 MINUTE, ts) AS window_start, time_bucket(INTERVAL 2 MINUTE, ts) + INTERVAL 2 MINUTE AS window_end FROM (SELECT id, g, x, TIMESTAMP '2024-02-28 23:58:30' + to_minutes(x) AS ts FROM a)"),
+    "tumble with an offset": (
+        "SELECT TRANSACTIONALLY w.window_start, count(*) AS n FROM TUMBLE((SELECT id, g, x, TIMESTAMP '2024-02-28 23:58:30' + to_minutes(x) AS ts FROM a), ts, INTERVAL '7 days', INTERVAL '6 hours') AS w GROUP BY w.window_start",
+        "SELECT time_bucket(INTERVAL 7 DAY, ts, TIMESTAMP '1970-01-01 06:00:00') AS window_start, count(*) AS n FROM (SELECT id, g, x, TIMESTAMP '2024-02-28 23:58:30' + to_minutes(x) AS ts FROM a) GROUP BY 1"),
+    "tumble of a table": (
+        "WITH s AS (SELECT id, g, x, TIMESTAMP '2024-02-28 23:58:30' + to_minutes(x) AS ts FROM a) SELECT TRANSACTIONALLY x.id, y.id AS y FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '2' MINUTES)) AS x JOIN tumble(s, s.ts, INTERVAL '2' MINUTES) y ON x.g = y.g AND x.window_start = y.window_start",
+        "WITH s AS (SELECT id, g, x, TIMESTAMP '2024-02-28 23:58:30' + to_minutes(x) AS ts FROM a) SELECT x.id, y.id AS y FROM s x JOIN s y ON x.g = y.g AND time_bucket(INTERVAL 2 MINUTE, x.ts) = time_bucket(INTERVAL 2 MINUTE, y.ts)"),
+    "hop": (
+        "WITH s AS (SELECT id, g, x, TIMESTAMP '2024-02-28 23:58:30' + to_minutes(x) AS ts FROM a) SELECT TRANSACTIONALLY * FROM HOP(s, ts, INTERVAL '2' MINUTE, INTERVAL '5' MINUTE)",
+        "SELECT s.*, window_start, window_start + INTERVAL 5 MINUTE AS window_end FROM (SELECT id, g, x, TIMESTAMP '2024-02-28 23:58:30' + to_minutes(x) AS ts FROM a) s, generate_series(TIMESTAMP '2024-02-28 23:00:00', TIMESTAMP '2024-02-29 00:10:00', INTERVAL 2 MINUTE) g(window_start) WHERE window_start <= ts AND ts < window_start + INTERVAL 5 MINUTE"),
+    "functions of PostgreSQL": (
+        "SELECT TRANSACTIONALLY id, e, f, string_to_table AS h, p ->> 'k' AS p FROM a, string_to_table('a,' || name, ',') AS e, regexp_split_to_table(name, 'q') AS t(f), string_to_table('x', ','), jsonb_array_elements('[{\"k\":1}]'::JSON) AS p",
+        "SELECT id, e, f, 'x' AS h, '1' AS p FROM a, unnest(['a', name]) AS t(e), unnest(string_split(name, 'q')) AS u(f) WHERE name IS NOT NULL"),
+    "closest rows of equal time": (
+        "SELECT TRANSACTIONALLY a.id, b.id AS b FROM a ASOF LEFT JOIN b ON b.a_id = a.x AND a.g >= b.y",
+        "SELECT a.id, (SELECT min(b.id) FROM b WHERE b.a_id = a.x AND b.y = (SELECT max(y) FROM b c WHERE c.a_id = a.x AND c.y <= a.g)) AS b FROM a"),
 }  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def test_every_branch_of_a_union_is_split_by_its_own_column() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_joined_rows_are_split_by_what_is_compared(kind: JoinKind) -> None:
     """A FULL JOIN by no column of one side: rows of the other have NULL there."""
-    drops_left = kind in {JoinKind.INNER, JoinKind.SEMI}
+    drops_left = kind in {JoinKind.INNER, JoinKind.SEMI, JoinKind.ASOF}
     expected = [(("b",), not drops_left), (("y",), False)]
 
     assert split(join(kind, ("b", "y")), "b") == (None if kind is JoinKind.FULL else expected)
@@ -153,6 +153,8 @@ def test_only_an_inner_join_is_split_by_a_column_of_its_right_side(kind: JoinKin
         (JoinKind.FULL, (True, True)),
         (JoinKind.SEMI, (False, False)),
         (JoinKind.ANTI, (True, False)),
+        (JoinKind.ASOF, (False, False)),
+        (JoinKind.ASOF_LEFT, (True, False)),
     ],
 )
 def test_rows_with_null_in_the_key_are_kept_where_the_join_keeps_them(

@@ -81,13 +81,18 @@ def aggregate_call(binder: ExpressionBinder, node: Node) -> AggregateCall:
             *binder.splices(node),
         ]
     sql = spliced(text.code, node.start, node.end, splices)
+    columns = binder.context.columns_of(sql)
+    own = {column.id for source in binder.scope.sources for column in source.columns}
+    if binder.environment.row is not None and columns and own.isdisjoint(columns):
+        problem = f"{node.function} aggregates only columns of the query around this one"
+        raise binder.error(node, problem, "Aggregate in that query, or aggregate a column of this one")
     return AggregateCall(
         sql=sql,
         function="any_value" if _keeps_any_value(node) else _NAMES.get(node.function, node.function),
         arguments=arguments,
         is_distinct=bool(node.raw.get("distinct")),
         condition=condition,
-        columns=binder.context.columns_of(sql),
+        columns=columns,
         span=binder.environment.place(node.start, node.end),
         text=text.text[node.start : node.end],
         orders=orders,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import duckdb
 
@@ -115,12 +116,15 @@ class NameScope:
 
     def unknown(self, node: Node) -> SqlTextError:
         """Returns the error for a name that means nothing."""
-        if len(node.names) == 1:
+        if len(node.names) == 1 and self.sources:
             if self.source(node.names) is not None:
                 return self.error(
                     node, "a whole row is not supported as a value", "Name the columns: {'a': t.a, …}"
                 )
             return self._unknown_column(node, node.names[0], self.sources)
+        if not self.sources:
+            hint = "Only columns of tables that FROM names before can be used here"
+            return self.error(node, f"{'.'.join(node.names)} is not known here", hint)
         aliases = [each.alias for each in self.sources]
         known = similar(node.names[0], aliases) or aliases
         problem = f"no table in FROM is called {node.names[0]}"
@@ -217,10 +221,12 @@ class BindContext:
         views: The pipeline's other views by lower-case name.
         bind_query: Builds the tree of a query that is not a subquery of an expression.
         bind_other_view: Builds the tree of another view that FROM names.
+        bind_subquery: Builds the tree of a query that may use columns of the rows that a binder knows.
         labels: The user's names for the ids.
         sorted: Ids of columns of queries that have ORDER BY.
         queries: How many queries have been read so far; a query that is read twice counts twice.
         first_id: The smallest number that is free for an id.
+        hidden: Ids that only occur within expressions, in queries that read no table.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -228,9 +234,11 @@ class BindContext:
     views: Mapping[str, ViewText]
     bind_query: Callable[["Query", "Environment"], BoundQuery]
     bind_other_view: Callable[[str, "Environment", Span], BoundQuery]
+    bind_subquery: Callable[[Any, "Query", "OuterRows | None"], "BoundSelect"]
     labels: dict[str, str] = field(default_factory=dict)
     sorted: set[str] = field(default_factory=set)
     queries: int = 0
+    hidden: set[str] = field(default_factory=set)
     _used: int = 0
     _tables: dict[str, str] = field(default_factory=dict)
 
@@ -246,7 +254,8 @@ class BindContext:
     def columns_of(self, sql: str) -> tuple[str, ...]:
         """Returns the ids in the SQL without duplicates."""
         written = dict.fromkeys(_ID.findall(sql))
-        return tuple(each for each in written if self.first_id <= int(each[1:]) <= self._used)
+        numbered = (each for each in written if self.first_id <= int(each[1:]) <= self._used)
+        return tuple(each for each in numbered if each not in self.hidden)
 
     def new_id(self, label: str = "") -> str:
         """Returns an id that no other column has and that occurs in no text."""
@@ -373,6 +382,8 @@ class Environment:
         splices: Replacements that let DuckDB bind the text, collected on the way.
         reading: Lower-case names of this view and of the views that read it.
         lateral: For a subquery in FROM: names of the tables beside it and around it, for messages.
+        row: Returns SQL for a name of the row for which FROM, or the whole query, is computed; None if it has
+            no such column.
     """
 
     context: BindContext
@@ -383,6 +394,7 @@ class Environment:
     splices: list[Splice]
     reading: tuple[str, ...]
     lateral: NameScope | None = None
+    row: Callable[[Node], str | None] | None = None
 
     def place(self, start: int, end: int) -> Span:
         """Returns the span of the characters `[start, end)`, in the view's own text."""

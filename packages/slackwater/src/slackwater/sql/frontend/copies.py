@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 from slackwater.sql.catalog import Table
 from slackwater.sql.logical import JoinKind, Relation, Span, children
 
-_ID: Final = re.compile(r'"(c\d+)"')
+ID: Final = re.compile(r'"(c\d+)"')
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ def renamed(part: T, ids: Mapping[str, str]) -> T:
     """Returns a part of a tree with new ids, also within SQL; ids occur in no text that the user wrote."""
     result: Any = part
     if isinstance(part, str) and not isinstance(part, JoinKind):
-        result = ids.get(part) or _ID.sub(lambda found: f'"{ids.get(found[1], found[1])}"', part)
+        result = ids.get(part) or ID.sub(lambda found: f'"{ids.get(found[1], found[1])}"', part)
     elif isinstance(part, tuple):
         result = tuple(renamed(each, ids) for each in part)
     elif isinstance(part, dict):

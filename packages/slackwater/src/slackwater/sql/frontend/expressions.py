@@ -66,7 +66,7 @@ _WRITTEN_OTHERWISE = {
 """What to write in place of other databases' functions."""
 _NO_PARAMETERS: frozenset[str] = frozenset()
 _ELEMENT = "__slackwater_element"
-_OPERATORS = {
+OPERATORS = {
     "COMPARE_EQUAL": "=",
     "COMPARE_NOTEQUAL": "<>",
     "COMPARE_LESSTHAN": "<",
@@ -89,6 +89,7 @@ class ExpressionBinder:
         window: Returns SQL for a window function's value; None where windows are not allowed.
         around: The rows of the outer query, if they are among the rows here.
         partition: Columns by which all windows partition.
+        unnest: Returns SQL for the elements of a list, one per row; None where it is not allowed.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class ExpressionBinder:
         self.window: Replacement | None = None
         self.around: OuterRows | None = None
         self.partition: tuple[Expression, ...] = ()
+        self.unnest: Replacement | None = None
         self._aliases = aliases
         self._expanding: list[str] = []
         self._checked: set[tuple[int, int]] = set()
@@ -138,14 +140,16 @@ class ExpressionBinder:
         return relation
 
     @contextmanager
-    def reading(self, clause: str, window: Replacement | None = None) -> Iterator[None]:
-        """Names the clause that is read in the block, and says whether it may contain windows."""
-        before = self.clause, self.window
-        self.clause, self.window = clause, window
+    def reading(
+        self, clause: str, window: Replacement | None = None, unnest: Replacement | None = None
+    ) -> Iterator[None]:
+        """Names the clause that is read in the block, and says what it may contain."""
+        before = self.clause, self.window, self.unnest
+        self.clause, self.window, self.unnest = clause, window, unnest
         try:
             yield
         finally:
-            self.clause, self.window = before
+            self.clause, self.window, self.unnest = before
 
     def expression(self, node: Node) -> Expression:
         """Returns the expression over ids.
@@ -204,6 +208,8 @@ class ExpressionBinder:
             return self.window(node)
         if is_aggregate(node):
             return self.aggregate(node)
+        if node.function in function_facts().row_makers and self.unnest is not None:
+            return self.unnest(node)
         return None
 
     def column(self, node: Node) -> str:
@@ -216,6 +222,8 @@ class ExpressionBinder:
             return self._expanded(name)
         if self.around is not None and self.outer is not None and self.outer.knows(node):
             return self.outer_column(node, self.around)
+        if self.environment.row is not None and (of_row := self.environment.row(node)) is not None:
+            return of_row
         self._refuse_outer(node)
         if len(node.names) == 1 and function_facts().is_impure(name, 0):
             raise self._impure(node, name)
@@ -262,9 +270,9 @@ class ExpressionBinder:
             raise self._unknown_function(node)
         if facts.is_impure(node.function, len(node.arguments)):
             raise self._impure(node, node.function)
-        if node.function in facts.row_makers:
-            problem = f"{node.function} turns one row into several"
-            raise self.error(node, problem, "Keep the list, or join the table instead")
+        if node.function in facts.row_makers and self.unnest is None:
+            problem = f"{self._clause} cannot contain {node.function}, which turns one row into several"
+            raise self.error(node, problem, f"Write it in the select list, or in FROM: t, {node.function}(…)")
 
     def _unknown_function(self, node: Node) -> SqlTextError:
         likely = similar(node.function, [each for each in function_facts().names if each.isidentifier()])
@@ -281,7 +289,7 @@ class ExpressionBinder:
         name = ".".join(node.names)
         lateral = self.environment.lateral
         if lateral is not None and lateral.resolve_parts(node.names) is not None:
-            hint = "Join the subquery with ON; LATERAL is not supported"
+            hint = "Only conditions of the subquery's WHERE can, and only behind JOIN, LEFT JOIN or a comma"
             raise self.error(node, f"a subquery in FROM cannot use {name} of another table", hint)
         around, distance = self.outer, 1
         while around is not None:
@@ -377,7 +385,7 @@ def compared_by(binder: ExpressionBinder, node: Node) -> str:
     Raises:
         SqlTextError: It is not supported.
     """
-    operator = _OPERATORS.get(node.raw["comparison_type"])
+    operator = OPERATORS.get(node.raw["comparison_type"])
     if operator is None:
         problem = "only =, <>, <, <=, > and >= are supported with ANY and ALL"
         raise binder.error(node, problem, "Write EXISTS (SELECT … WHERE …)")

@@ -1,11 +1,6 @@
-"""FROM: tables, subqueries, other views, and joins of them, with equalities where they belong.
+"""FROM: tables, subqueries, other views, computed rows, and joins of them."""
 
-Adjacent inner joins form a *region*: their order is free, and conditions that compare two of its parts may
-come from ON or from WHERE. A region is joined part by part in the order of FROM. A part that no equality
-connects with the parts before it waits until one does.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from slackwater.sql.catalog import Table
@@ -13,15 +8,27 @@ from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.errors import Mistakes
 from slackwater.sql.frontend.context import (
     BoundQuery,
+    BoundSelect,
     Environment,
     NamedColumn,
     NamedRelation,
     NameScope,
 )
-from slackwater.sql.frontend.expressions import ExpressionBinder, elements_of
-from slackwater.sql.frontend.subqueries import is_correlated
+from slackwater.sql.frontend.expressions import OPERATORS, ExpressionBinder, elements_of
+from slackwater.sql.frontend.region import Condition, OuterJoin, Pair, Region, distributed, oriented
+from slackwater.sql.frontend.row_sets import (
+    as_elements,
+    computed_for,
+    is_computed,
+    reads_tables,
+    row_columns,
+    table_function,
+    values,
+)
+from slackwater.sql.frontend.subqueries import aggregate_items, is_correlated
 from slackwater.sql.frontend.syntax import Item, Node, conjuncts
 from slackwater.sql.frontend.text import Splice
+from slackwater.sql.frontend.time_windows import FORMS, table_of, windowed
 from slackwater.sql.frontend.top_n import rank_condition
 from slackwater.sql.logical import (
     Expression,
@@ -29,6 +36,7 @@ from slackwater.sql.logical import (
     Filter,
     Join,
     JoinKind,
+    OneRow,
     Relation,
     Scan,
     Span,
@@ -37,8 +45,12 @@ from slackwater.sql.logical import (
     never_null,
 )
 
-_JOINS = "Supported are JOIN, LEFT, RIGHT, FULL, SEMI, ANTI and CROSS JOIN with ON or USING"
-_SOURCES = "Supported are declared tables, other views, subqueries and joins of them"
+_JOINS = "Supported are JOIN, LEFT, RIGHT, FULL, SEMI, ANTI, CROSS, ASOF and ASOF LEFT JOIN with ON or USING"
+_ASOF = (
+    "Write ON l.k = r.k AND l.time >= r.time: equalities, and one of >=, >, <= and <, of left and right side"
+)
+_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
+_SOURCES = "Supported are declared tables, other views, subqueries, VALUES, functions, and joins of them"
 _KINDS = {
     "INNER": JoinKind.INNER,
     "LEFT": JoinKind.LEFT,
@@ -48,113 +60,6 @@ _KINDS = {
     "SEMI": JoinKind.SEMI,
     "ANTI": JoinKind.ANTI,
 }
-
-Pair = tuple[Expression, Expression]
-
-
-@dataclass
-class Condition:
-    """A condition that must hold.
-
-    Attributes:
-        whole: The condition.
-        sides: Left and right side of ``=``, if it is an equality.
-    """
-
-    whole: Expression
-    sides: Pair | None
-
-
-@dataclass
-class _OuterJoin:
-    """An outer join. Conditions can still be added to its left side."""
-
-    kind: JoinKind
-    left: "Region"
-    right: Relation
-    equal: tuple[Pair, ...]
-    residual: Expression | None
-    span: Span
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Ids of the result."""
-        own = self.left.columns
-        return own if self.kind.keeps_left_only else own | set(self.right.columns)
-
-    def joined(self) -> Relation:
-        """Builds the tree."""
-        return Join(self.kind, self.left.joined(), self.right, self.equal, self.residual, self.span)
-
-
-@dataclass
-class Region:
-    """Relations that are inner joined.
-
-    Attributes:
-        parts: In the order of FROM.
-        conditions: Conditions over several parts.
-        late: Conditions of ON that use subqueries or the outer query, which hold as if they were in WHERE.
-    """
-
-    parts: list[Relation | _OuterJoin]
-    conditions: list[Condition] = field(default_factory=list)
-    late: list[Node] = field(default_factory=list)
-    span: Span = field(default_factory=lambda: Span(0, 0))
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Ids of all parts."""
-        return frozenset(column for part in self.parts for column in part.columns)
-
-    def require(self, condition: Condition, *, is_where: bool) -> bool:
-        """Adds a condition, if it belongs here; returns whether it does.
-
-        Of those from WHERE, only comparisons of two parts are accepted.
-        """
-        needed = set(condition.whole.columns)
-        holders = [number for number, part in enumerate(self.parts) if needed & set(part.columns)]
-        if len(holders) == 1:
-            return self._require_of(holders[0], condition, is_where=is_where)
-        is_pair = condition.sides is not None and all(side.columns for side in condition.sides)
-        if is_where and not is_pair:
-            return False
-        self.conditions.append(condition)
-        return True
-
-    def joined(self) -> Relation:
-        """Builds the tree."""
-        relations = [part.joined() if isinstance(part, _OuterJoin) else part for part in self.parts]
-        waiting = list(self.conditions)
-        result, rest = relations[0], relations[1:]
-        result = _filtered(result, waiting, self.span)
-        while rest:
-            following = next((each for each in rest if _are_compared(result, each, waiting)), rest[0])
-            rest.remove(following)
-            result = self._with(result, following, waiting)
-        return result
-
-    def _with(self, left: Relation, right: Relation, waiting: list[Condition]) -> Relation:
-        known = set(left.columns) | set(right.columns)
-        used = [each for each in waiting if set(each.whole.columns) <= known]
-        waiting[:] = [each for each in waiting if each not in used]
-        right, equal, residual = _distributed(JoinKind.INNER, frozenset(left.columns), right, used)
-        return Join(JoinKind.INNER, left, right, equal, residual, self.span)
-
-    def _require_of(self, number: int, condition: Condition, *, is_where: bool) -> bool:
-        part = self.parts[number]
-        if isinstance(part, _OuterJoin):
-            of_left = set(condition.whole.columns) <= part.left.columns
-            if of_left and part.kind is not JoinKind.FULL and part.left.require(condition, is_where=is_where):
-                return True
-            if is_where:
-                return False
-            self.parts[number] = part = part.joined()
-        if is_where:
-            return False
-        self.parts[number] = Filter(part, condition.whole)
-        return True
-
 
 From = tuple[Region, NameScope]
 
@@ -177,13 +82,48 @@ def bind_from(environment: Environment, item: Item, outer: ExpressionBinder | No
         relation, source = _read_named(environment, item)
     elif item.kind == "SUBQUERY" and item.query is not None:
         lateral = environment.lateral or (outer.scope if outer is not None else None)
-        result = environment.context.bind_query(item.query, replace(environment, lateral=lateral))
+        row = None if reads_tables(item.query) else environment.row
+        result = environment.context.bind_query(item.query, replace(environment, lateral=lateral, row=row))
         relation, source = _source(item, result, ())
+    elif item.kind == "EXPRESSION_LIST":
+        relation, source = values(environment, item)
+    elif item.function is not None and item.function.function in FORMS:
+        region, scope = bind_from(environment, table_of(environment, item), None)
+        relation, source = windowed(environment, item, region.joined(), scope.sources[0])
+    elif item.kind == "TABLE_FUNCTION":
+        relation, source = table_function(environment, item)
+    elif item.kind == "EMPTY":
+        relation, source = OneRow(), NamedRelation("", (), (), None)
     else:
-        what = {"EXPRESSION_LIST": "VALUES"}.get(item.kind, item.kind.replace("_", " ").lower())
+        what = item.kind.replace("_", " ").lower()
         raise environment.error(item, f"{what} is not supported", _SOURCES)
-    scope = NameScope(environment.text, (source,), source.columns)
-    return Region([relation], span=environment.place(item.start, item.end)), scope
+    return _region(environment, item, relation, source)
+
+
+def _region(environment: Environment, item: Item, relation: Relation, source: NamedRelation) -> From:
+    span = environment.place(item.start, item.end)
+    if is_computed(relation):
+        context = environment.context
+        of_row = {c.id: context.new_id(c.name) for c in source.columns if c.id not in relation.columns}
+        if of_row:
+            copied = ((new, Expression(identifier(old), (old,), span)) for old, new in of_row.items())
+            relation = Extend(relation, tuple(copied))
+            columns = (NamedColumn(each.name, of_row.get(each.id, each.id)) for each in source.columns)
+            source = replace(source, columns=tuple(columns))
+        relation = as_elements(context, relation, span)
+    return Region([relation], span=span), NameScope(environment.text, (source,), source.columns)
+
+
+def _row_of(environment: Environment, scope: NameScope) -> Callable[[Node], str | None]:
+    """Returns what finds the columns of the rows for which something beside them in FROM is computed."""
+    binder = ExpressionBinder(environment, scope, {}, None)
+
+    def of_row(node: Node) -> str | None:
+        if scope.resolve(node) is not None:
+            return binder.column(node)
+        return None if environment.row is None else environment.row(node)
+
+    return of_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,18 +141,34 @@ class _Joiner:
 
     def read(self) -> From:
         kind = self._kind()
-        mistakes, beside = Mistakes(), self._environment
+        mistakes, beside, right_item = Mistakes(), self._environment, self._item.sides[1]
+        correlation: list[Condition] = []
         with mistakes.part():
             left, left_scope = bind_from(self._environment, self._item.sides[0], self._outer)
-            beside = replace(self._environment, lateral=left_scope)
+            row = _row_of(self._environment, left_scope)
+            beside = replace(self._environment, lateral=left_scope, row=row)
+        is_known = beside is not self._environment
         with mistakes.part():
-            right, right_scope = bind_from(beside, self._item.sides[1], self._outer)
+            selected = self._selected(kind, beside, left_scope) if is_known else None
+            uses_names = any(each.kind != "BASE_TABLE" for each in _leaves(right_item))
+            if selected is None and (is_known or not uses_names):
+                right, right_scope = bind_from(beside, right_item, self._outer)
+            elif selected is None:
+                pass  # it may use names of the left side, which are not known
+            elif selected.calls is not None and selected.is_correlated:
+                left, right, right_scope = self._aggregated(kind, left, left_scope, selected)
+            else:
+                relation, source = _source(right_item, selected.computed(beside.context), ())
+                right, right_scope = _region(beside, right_item, relation, source)
+                correlation = list(_conditions(selected))
         mistakes.raise_any()
         self._refuse_equal_names(left_scope, right_scope)
         self._refuse_late(kind, left, right)
+        self._refuse_row(kind, right)
         if kind is JoinKind.FULL:
             left, left_scope = self._safe(left, left_scope, right)
         conditions = [
+            *correlation,
             *self._on(kind, left_scope.joined(right_scope)),
             *(self._using(left_scope, right_scope, name) for name in self._shared(left_scope, right_scope)),
         ]
@@ -223,10 +179,50 @@ class _Joiner:
 
     def _kind(self) -> JoinKind:
         item = self._item
+        if item.join_kind == "ASOF" and item.join_type in {"INNER", "LEFT"}:
+            return JoinKind.ASOF if item.join_type == "INNER" else JoinKind.ASOF_LEFT
         if item.join_kind in {"REGULAR", "CROSS", "NATURAL"} and item.join_type in _KINDS:
             return _KINDS[item.join_type]
-        what = item.join_type if item.join_kind in {"REGULAR", "NATURAL"} else item.join_kind
+        words = dict.fromkeys((item.join_kind, item.join_type))
+        what = " ".join(word for word in words if word not in {"REGULAR", "NATURAL", "INNER"})
         raise self._environment.error(item, f"{what} JOIN is not supported", _JOINS)
+
+    def _selected(self, kind: JoinKind, beside: Environment, scope: NameScope) -> BoundSelect | None:
+        """Returns the right side if it is a query over tables, which may be correlated with the left side."""
+        query = self._item.sides[1].query
+        may_be_lateral = kind in {JoinKind.INNER, JoinKind.LEFT} and self._item.join_type != "RIGHT"
+        if query is None or not may_be_lateral or not reads_tables(query):
+            return None
+        binder = ExpressionBinder(replace(beside, row=None), scope, {}, self._outer)
+        return beside.context.bind_subquery(binder, query, None)
+
+    def _aggregated(
+        self, kind: JoinKind, left: Region, scope: NameScope, selected: BoundSelect
+    ) -> tuple[Region, Region, NameScope]:
+        """Returns the left rows with aggregates over the rows that belong to each, also if there are none."""
+        environment, item = self._environment, self._item.sides[1]
+        binder = ExpressionBinder(environment, scope, {}, self._outer)
+        if kind is JoinKind.LEFT and list(self._written()):
+            problem = "a condition on aggregates is not supported here"
+            raise environment.error(item, problem, "Write it in WHERE")
+        names = [environment.context.new_id(name) for name in selected.names]
+        items = aggregate_items(binder, item, selected)
+        joined = Join(JoinKind.LEFT, left.joined(), selected.relation, selected.equal, None, self._span)
+        columns = tuple(map(NamedColumn, selected.names, names))
+        _, source = _source(item, BoundQuery(joined, columns, ()), ())
+        extended = Extend(joined, tuple(zip(names, items, strict=True)))
+        named = NameScope(environment.text, (source,), source.columns)
+        of_left = Region([extended], late=left.late, span=self._span)
+        return of_left, Region([OneRow()]), named
+
+    def _refuse_row(self, kind: JoinKind, right: Region) -> None:
+        """Refuses a right side that is computed for left rows where SQL has no such join, or reads tables."""
+        relation = right.joined()
+        is_left = kind is JoinKind.LEFT and self._item.join_type == "LEFT" and is_computed(relation)
+        if kind is not JoinKind.INNER and not is_left and row_columns(relation):
+            problem = f"{self._item.join_type} JOIN cannot use columns of its left side here"
+            hint = "Write CROSS JOIN, or LEFT JOIN … ON true with what is computed from one row alone"
+            raise self._environment.error(self._item, problem, hint)
 
     def _refuse_equal_names(self, left: NameScope, right: NameScope) -> None:
         taken = {each.alias.lower() for each in left.sources}
@@ -246,18 +242,22 @@ class _Joiner:
     def _on(self, kind: JoinKind, scope: NameScope) -> Iterator[Condition]:
         binder = ExpressionBinder(self._environment, scope, {}, self._outer)
         with binder.reading("ON"):
-            for node in conjuncts(self._item.condition):
-                if self._environment.text.code[node.start : node.end].upper() == "TRUE":
-                    continue
+            for node in self._written():
                 if kind is JoinKind.INNER and (is_correlated(binder, node) or _has_subquery(node)):
                     self._late.append(node)
                     continue
                 whole = rank_condition(binder, node)
                 sides = None
-                if node.operator == "COMPARE_EQUAL":
+                sign = OPERATORS.get(node.operator, "")
+                if sign == "=" or (sign in _TURNED and self._item.join_kind == "ASOF"):
                     left, right = (binder.expression(child) for child in node.children)
                     sides = (left, right)
-                yield Condition(whole, sides)
+                yield Condition(whole, sides, sign)
+
+    def _written(self) -> Iterator[Node]:
+        for node in conjuncts(self._item.condition):
+            if self._environment.text.code[node.start : node.end].upper() != "TRUE":
+                yield node
 
     def _shared(self, left: NameScope, right: NameScope) -> list[str]:
         if self._item.join_kind != "NATURAL":
@@ -281,14 +281,49 @@ class _Joiner:
     def _joined(self, kind: JoinKind, left: Region, right: Region, conditions: list[Condition]) -> Region:
         if kind is JoinKind.INNER:
             late = [*left.late, *right.late, *self._late]
+            if len(right.parts) == 1 and isinstance(outer := right.parts[0], OuterJoin) and outer.is_of_row:
+                outer.left = Region(left.parts + outer.left.parts, left.conditions + outer.left.conditions)
+                left, right = Region([]), Region([outer])
             region = Region(left.parts + right.parts, left.conditions + right.conditions, late, self._span)
             for each in conditions:
                 region.require(each, is_where=False)
             return region
+        if kind.has_one_partner:
+            return self._closest(kind, left, right.joined(), conditions)
         if self._item.join_type == "RIGHT":
             left, right = right, left
-        other, equal, residual = _distributed(kind, left.columns, right.joined(), conditions)
-        part = _OuterJoin(kind, left, other, equal, residual, self._span)
+        rows = right.joined()
+        known = left.columns, frozenset(rows.columns)
+        are_compared = any(oriented(*known, each.sides) is not None for each in conditions)
+        if kind is JoinKind.LEFT and is_computed(rows) and (row_columns(rows) or not are_compared):
+            on = conjunction([each.whole for each in conditions])
+            rows = rows if on is None else Filter(rows, on)
+            elements = as_elements(self._environment.context, rows, self._span, keeps_empty=True)
+            return Region([computed_for(elements, left.joined())], late=left.late, span=self._span)
+        other, equal, residual = distributed(kind, left.columns, rows, conditions)
+        part = OuterJoin(kind, left, other, equal, residual, self._span)
+        return Region([part], late=left.late, span=self._span)
+
+    def _closest(self, kind: JoinKind, left: Region, right: Relation, conditions: list[Condition]) -> Region:
+        """Returns an ASOF join, whose inequality compares the left side with a column of the right side."""
+        equal: list[Pair] = []
+        unequal: list[tuple[Pair, str]] = []
+        for each in conditions:
+            pair = oriented(left.columns, frozenset(right.columns), each.sides)
+            if pair is None:
+                raise self._environment.error(each.whole.span, "ASOF JOIN has another condition", _ASOF)
+            if each.sign == "=":
+                equal.append(pair)
+            else:
+                is_turned = each.sides is not None and pair[0] is not each.sides[0]
+                unequal.append((pair, _TURNED[each.sign] if is_turned else each.sign))
+        if len(unequal) != 1 or self._item.using:
+            raise self._environment.error(self._item, "ASOF JOIN needs one inequality", _ASOF)
+        (((one, other), sign),) = unequal
+        column = other.column or self._environment.context.new_id(other.text)
+        right = right if other.column is not None else Extend(right, ((column, other),))
+        whole = replace(one, sql=f"({one.sql}) {sign} {identifier(column)}", columns=(*one.columns, column))
+        part = OuterJoin(kind, left, right, tuple(equal), whole, self._span)
         return Region([part], late=left.late, span=self._span)
 
     def _named(self, kind: JoinKind, region: Region, left: NameScope, right: NameScope) -> From:
@@ -324,6 +359,14 @@ class _Joiner:
 
 def _has_subquery(node: Node) -> bool:
     return any(each.kind == "SUBQUERY" and elements_of(each) is None for each in node.walk())
+
+
+def _conditions(selected: BoundSelect) -> Iterator[Condition]:
+    """Yields what ties the rows of a subquery to those beside it."""
+    for left, right in selected.equal:
+        sql = f"({left.sql}) = ({right.sql})"
+        yield Condition(replace(left, sql=sql, columns=left.columns + right.columns), (left, right))
+    yield from (Condition(each, None) for each in selected.residual)
 
 
 def _leaves(item: Item) -> Iterator[Item]:
@@ -461,46 +504,3 @@ def _disambiguated(names: list[str]) -> Iterator[str]:
             name = f"{name}_{seen[lower] - 1}"
         seen.setdefault(name.lower(), 1)
         yield name
-
-
-def _distributed(
-    kind: JoinKind, left: frozenset[str], right: Relation, conditions: list[Condition]
-) -> tuple[Relation, tuple[Pair, ...], Expression | None]:
-    """Returns the conditions of a join as filters of the right side, equal pairs and the rest."""
-    equal: list[Pair] = []
-    residual: list[Expression] = []
-    for condition in conditions:
-        needed = set(condition.whole.columns)
-        pair = _oriented(left, frozenset(right.columns), condition.sides)
-        if pair is not None:
-            equal.append(pair)
-        elif needed and needed <= set(right.columns) and kind is not JoinKind.FULL:
-            right = Filter(right, condition.whole)
-        else:
-            residual.append(condition.whole)
-    return right, tuple(equal), conjunction(residual)
-
-
-def _are_compared(left: Relation, right: Relation, conditions: list[Condition]) -> bool:
-    sides = frozenset(left.columns), frozenset(right.columns)
-    return any(_oriented(*sides, each.sides) is not None for each in conditions)
-
-
-def _oriented(left: frozenset[str], right: frozenset[str], sides: Pair | None) -> Pair | None:
-    """Returns the pair as left and right side; None if it does not compare the two sides."""
-    if sides is None or not all(side.columns for side in sides):
-        return None
-    one, other = sides
-    if set(one.columns) <= left and set(other.columns) <= right:
-        return one, other
-    if set(other.columns) <= left and set(one.columns) <= right:
-        return other, one
-    return None
-
-
-def _filtered(relation: Relation, waiting: list[Condition], span: Span) -> Relation:
-    """Filters the first part by its own conditions, and by those without columns."""
-    for condition in [each for each in waiting if set(each.whole.columns) <= set(relation.columns)]:
-        waiting.remove(condition)
-        relation = Filter(relation, condition.whole)
-    return relation

@@ -16,9 +16,11 @@ from slackwater.sql.frontend.context import (
     OuterRows,
     ResolvedColumn,
 )
-from slackwater.sql.frontend.expressions import ExpressionBinder, is_aggregate
-from slackwater.sql.frontend.from_clause import Condition, Region, bind_from
+from slackwater.sql.frontend.expressions import ExpressionBinder, Replacement, is_aggregate
+from slackwater.sql.frontend.from_clause import bind_from
 from slackwater.sql.frontend.grouping import GroupingSets
+from slackwater.sql.frontend.region import Condition, Region
+from slackwater.sql.frontend.row_sets import Unnests
 from slackwater.sql.frontend.select_list import ListedColumn, select_list
 from slackwater.sql.frontend.subqueries import Correlation, Subqueries, is_correlated
 from slackwater.sql.frontend.syntax import Node, Query, Select, conjuncts
@@ -62,6 +64,8 @@ class GroupBinder(ExpressionBinder):
         self._calls: dict[str, tuple[str, AggregateCall]] = {}
         self._group_by = -1
         self._sets: GroupingSets | None = None
+        self.unnest_rows: Replacement | None = None
+        """As `unnest`, for the rows that are grouped."""
 
     @property
     def calls(self) -> tuple[tuple[str, AggregateCall], ...]:
@@ -86,7 +90,7 @@ class GroupBinder(ExpressionBinder):
 
         GROUP BY names it at the offset `start`, perhaps by an alias or a position.
         """
-        with self._rows.reading("GROUP BY"):
+        with self._rows.reading("GROUP BY", unnest=self.unnest_rows):
             expression = self._rows.expression(node)
         if self._group_by < 0 and start >= 0:
             places = list(_GROUP_BY.finditer(self.environment.text.structure, 0, start))
@@ -239,10 +243,6 @@ def bind_select(
         hint = "A view, or a query in WITH, counts each time that it is read: read it only once"
         raise environment.text.error(select.start, select.start, problem, hint)
     environment = environment.with_commons(select.with_)
-    if select.source.kind == "EMPTY":
-        item = select.items[0]
-        hint = "Supported are declared tables, other views, subqueries and joins of them"
-        raise environment.error(item, "a SELECT without FROM is not supported", hint)
     region, scope = bind_from(environment, select.source, outer)
     if around is not None:
         region = replace(region, parts=[around.relation, *region.parts])
@@ -267,7 +267,7 @@ class _Reader:
         self._select = select
         self._region = region
         self._outputs = select_list(environment, rows.scope, select.items)
-        self._subqueries = Subqueries(_subquery)
+        self._subqueries = Subqueries(bind_subquery)
         self._rows = rows
         rows.subquery = lambda node: self._subqueries.value(rows, node)
         self._aliases = _aliases(select)
@@ -328,13 +328,13 @@ class _Reader:
     def _ungrouped(self, base: Relation) -> BoundSelect:
         rows = self._rows
         rows.partition = rows.around.identity if rows.around is not None else ()
-        windows = Windows(rows)
-        items, qualify = self._columns(rows, windows)
+        windows, unnests = Windows(rows), Unnests(rows)
+        items, qualify = self._columns(rows, windows, unnests)
         is_tied = bool(self._correlation.equal or self._correlation.residual)
         if is_tied and windows.is_used and rows.around is None:
             raise self._refused_correlation()
         return BoundSelect(
-            reduce(Filter, qualify, windows.applied(rows.applied(base))),
+            unnests.applied(reduce(Filter, qualify, windows.applied(rows.applied(base)))),
             tuple(each.name for each in self._outputs),
             items,
             tuple(self._correlation.equal),
@@ -345,7 +345,12 @@ class _Reader:
         groups = GroupBinder(self._rows, base, self._aliases)
         groups.subquery = lambda node: self._subqueries.value(groups, node)
         groups.relation = lambda: groups.aggregated(self._rows.applied(base), self._span())
+        grouped = Unnests(self._rows)
+        groups.unnest_rows = grouped.value
         sets = self._group_by(groups)
+        if grouped.ordinal:
+            self._rows.attach(grouped.applied)
+            self._rows.identity = (*base.identity, grouped.ordinal)
         is_global = groups.is_global and not sets
         equal = self._correlated_groups(groups)
         if equal and sets:
@@ -357,24 +362,24 @@ class _Reader:
                 if not self._subqueries.condition(groups, node):
                     groups.attach(partial(Filter, condition=groups.expression(node)))
         groups.partition = tuple(right for _, right in equal)
-        windows = Windows(groups)
-        items, qualify = self._columns(groups, windows)
+        windows, unnests = Windows(groups), Unnests(groups)
+        items, qualify = self._columns(groups, windows, unnests)
         if equal and windows.is_used and groups.around is None:
             raise self._refused_correlation()
         aggregate = groups.aggregated(self._rows.applied(base), self._span())
-        relation = reduce(Filter, qualify, windows.applied(groups.applied(aggregate)))
+        relation = unnests.applied(reduce(Filter, qualify, windows.applied(groups.applied(aggregate))))
         names = tuple(each.name for each in self._outputs)
         calls = groups.calls if is_global else None
         outer = tuple(groups.outer_groups.items())
         return BoundSelect(relation, names, items, equal, (), calls, relation is aggregate, outer)
 
     def _columns(
-        self, binder: ExpressionBinder, windows: Windows
+        self, binder: ExpressionBinder, windows: Windows, unnests: Unnests
     ) -> tuple[tuple[Expression, ...], list[Expression]]:
         """Returns the columns of the select list and the conditions of QUALIFY; reads the order."""
         found, qualify = [], []
         for each in self._outputs:
-            with self._mistakes.part(), binder.reading("SELECT", windows.value):
+            with self._mistakes.part(), binder.reading("SELECT", windows.value, unnests.value):
                 found.append(_column_sql(binder, each))
         with self._mistakes.part(), binder.reading("QUALIFY", windows.value):
             qualify = [rank_condition(binder, node) for node in conjuncts(self._select.qualify)]
@@ -503,8 +508,8 @@ class _Reader:
         return self._environment.error(conditions[0].span, problem, hint)
 
 
-def _subquery(binder: ExpressionBinder, query: Query, around: OuterRows | None) -> BoundSelect:
-    """Binds a subquery of an expression."""
+def bind_subquery(binder: ExpressionBinder, query: Query, around: OuterRows | None) -> BoundSelect:
+    """Returns the tree of a query that may be correlated with the rows that a binder knows."""
     if isinstance(query, Select):
         return bind_select(binder.environment, query, binder, around)
     result = binder.context.bind_query(query, binder.environment)

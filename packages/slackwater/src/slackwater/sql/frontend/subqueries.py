@@ -8,7 +8,8 @@ from slackwater.sql.errors import SqlTextError
 from slackwater.sql.frontend.context import BoundSelect, OuterRows
 from slackwater.sql.frontend.copies import created, renamed
 from slackwater.sql.frontend.expressions import ExpressionBinder, compared_by, elements_of
-from slackwater.sql.frontend.syntax import Node, Query, Select
+from slackwater.sql.frontend.row_sets import reads_tables, value_within_row
+from slackwater.sql.frontend.syntax import Item, Node, Query, Select
 from slackwater.sql.frontend.top_n import without_limit
 from slackwater.sql.logical import (
     Aggregate,
@@ -90,7 +91,7 @@ class Subqueries:
             (node,) = node.children
         if node.kind != "SUBQUERY" or node.query is None or node.raw["subquery_type"] == "SCALAR":
             return False
-        if elements_of(node) is not None or not _is_equality(node):
+        if elements_of(node) is not None or not _is_equality(node) or not reads_tables(node.query):
             return False
         selected = self._rows_of(binder, node, node.query)
         pairs = self._compared(binder, node, selected)
@@ -115,6 +116,8 @@ class Subqueries:
 
     def _value(self, binder: ExpressionBinder, node: Node) -> str:
         assert node.query is not None  # noqa: S101 - it is a subquery
+        if not reads_tables(node.query):
+            return value_within_row(binder, node)
         if node.raw["subquery_type"] != "SCALAR":
             return self._membership(binder, node, node.query)
         selected = self._selected(binder, node.query)
@@ -306,17 +309,9 @@ class Subqueries:
 
     def _aggregate(self, binder: ExpressionBinder, node: Node, selected: BoundSelect) -> str:
         """Returns one aggregated value for each row of the outer query, also where no rows belong to it."""
-        calls = selected.calls or ()
-        if selected.residual or not selected.is_bare:
-            problem = "HAVING, windows and DISTINCT are not supported in this subquery"
-            raise binder.error(node, problem, _JOIN_HINT)
+        (item,) = aggregate_items(binder, node, selected)
         self._left_join(binder, node, selected.relation, selected)
-        sql = selected.items[0].sql
-        for name, empty in _empty_values(binder, node, calls, selected.relation).items():
-            sql = sql.replace(identifier(name), f"coalesce({identifier(name)}, {empty})")
-        for name, column in selected.outer:
-            sql = sql.replace(identifier(name), identifier(column))
-        return f"({sql})"
+        return f"({item.sql})"
 
     def _left_join(
         self, binder: ExpressionBinder, node: Node, right: Relation, selected: BoundSelect
@@ -355,8 +350,28 @@ def _are_never_null(binder: ExpressionBinder, selected: BoundSelect, pairs: list
     return all(pair[number].column in known[number] for pair in pairs for number in (0, 1))
 
 
+def aggregate_items(binder: ExpressionBinder, node: Node | Item, selected: BoundSelect) -> list[Expression]:
+    """Returns aggregates of a correlated subquery as values of the rows to which its groups are joined.
+
+    Raises:
+        SqlTextError: They are not supported.
+    """
+    if selected.residual or not selected.is_bare:
+        problem = "HAVING, windows and DISTINCT are not supported in this subquery"
+        raise binder.environment.error(node, problem, _JOIN_HINT)
+    items = list(selected.items)
+    empty_values = _empty_values(binder, node, selected.calls or (), selected.relation)
+    values = {name: f"coalesce({identifier(name)}, {empty})" for name, empty in empty_values.items()}
+    for name, value in (*values.items(), *((own, identifier(column)) for own, column in selected.outer)):
+        items = [replace(each, sql=each.sql.replace(identifier(name), value)) for each in items]
+    return items
+
+
 def _empty_values(
-    binder: ExpressionBinder, node: Node, calls: tuple[tuple[str, AggregateCall], ...], relation: Relation
+    binder: ExpressionBinder,
+    node: Node | Item,
+    calls: tuple[tuple[str, AggregateCall], ...],
+    relation: Relation,
 ) -> dict[str, str]:
     """Returns the aggregates that are not NULL over no rows, with their values."""
     assert isinstance(relation, Aggregate)  # noqa: S101 - it is bare
@@ -368,7 +383,7 @@ def _empty_values(
             continue
         if not isinstance(value, int):
             problem = f"the result of {call.text} over no rows is not NULL"
-            raise binder.error(node, problem, _JOIN_HINT)
+            raise binder.environment.error(node, problem, _JOIN_HINT)
         found[name] = str(value).lower()
     return found
 

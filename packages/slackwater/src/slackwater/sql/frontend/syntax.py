@@ -34,6 +34,7 @@ _TAKES_LAMBDA = frozenset(
     }
 )
 _MODIFIERS = ("DISTINCT_MODIFIER", "ORDER_MODIFIER", "LIMIT_MODIFIER")
+_SYSTEM_TIME = re.compile(r"FOR\s+SYSTEM_TIME\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +90,9 @@ class Item:
         columns: Column names given with the alias.
         join_type: INNER, LEFT, …
         join_kind: REGULAR, CROSS, NATURAL, ASOF, …
+        values: The rows of VALUES.
+        function: The call of a table function, whose place is that of its arguments.
+        with_ordinality: Whether its rows are numbered.
         is_decorated: Whether it has a sample, a point in time or a catalog.
     """
 
@@ -105,6 +109,9 @@ class Item:
     condition: Node | None
     sides: tuple["Item", ...]
     query: "Query | None"
+    values: tuple[tuple[Node, ...], ...]
+    function: Node | None
+    with_ordinality: bool
     is_decorated: bool
 
 
@@ -325,7 +332,13 @@ class _Reader:
             return _too_deep(self._text, self._text.deepest())
         start, length = json.loads(tree.get("location", "[0,0]"))
         start, end = self._offset(start), self._offset(start + length)
-        return self._text.error(start, end, tree["error_message"], "Views are written in DuckDB's SQL")
+        hint = "Views are written in DuckDB's SQL"
+        if _SYSTEM_TIME.match(self._text.structure, start):
+            hint = (
+                "A view shows all tables as of the same commit: leave FOR SYSTEM_TIME AS OF out. For the row "
+                "that was valid at a time of the data, write t ASOF JOIN r ON t.k = r.k AND t.time >= r.time"
+            )
+        return self._text.error(start, end, tree["error_message"], hint)
 
     def _select(self, raw: Raw) -> Select:
         distinct = [each for each in raw["modifiers"] if each["type"] == "DISTINCT_MODIFIER"]
@@ -366,6 +379,9 @@ class _Reader:
             condition=self._optional(raw.get("condition")),
             sides=sides,
             query=self.query(raw["subquery"]["node"]) if raw["type"] == "SUBQUERY" else None,
+            values=tuple(tuple(self.node(value) for value in row) for row in raw.get("values", ())),
+            function=self._optional(raw.get("function")),
+            with_ordinality=raw.get("with_ordinality") == "WITH_ORDINALITY",
             is_decorated=any(raw.get(key) for key in ("sample", "at_clause", "catalog_name")),
         )
 

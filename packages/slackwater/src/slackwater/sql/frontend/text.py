@@ -16,6 +16,11 @@ _OPAQUE = re.compile(
     re.DOTALL,
 )
 _START = re.compile(r"[\s(]*(\w*)")
+_TABLE_FUNCTION = re.compile(
+    r"\b(?P<table>TABLE\s*\()\s*(?:TUMBLE|HOP)\s*\(\s*(?P<word>TABLE\b)?[^,]*,\s*"
+    r"(?:(?P<open>DESCRIPTOR\s*\()[^()]*(?P<close>\)))?",
+    re.IGNORECASE,
+)
 _KEYWORD = re.compile(r"\s+(TRANSACTIONALLY)\b", re.IGNORECASE)
 _NESTING = re.compile(r"(?P<open>[(\[{]|\bCASE\b)|[)\]}]|\bEND\b", re.IGNORECASE)
 _OPENING = {")": "(", "]": "[", "}": "{"}
@@ -28,15 +33,23 @@ class ViewText(SourceText):
 
     @cached_property
     def code(self) -> str:
-        """The text with comments blanked."""
-        return _OPAQUE.sub(
+        """The text with comments blanked, and ``TABLE(TUMBLE(TABLE t, DESCRIPTOR(c)`` without these words."""
+        code = _OPAQUE.sub(
             lambda found: _blank(found.group()) if found.group("comment") else found.group(), self.text
         )
+        for found in _TABLE_FUNCTION.finditer(_OPAQUE.sub(lambda found: _blank(found.group()), self.text)):
+            signs = list(code)
+            closing = _closing(found.string, found.end("table") - 1)
+            signs[closing : closing + 1] = " "
+            for group in ("table", "word", "open", "close"):
+                signs[slice(*found.span(group))] = _blank(found[group] or "")
+            code = "".join(signs)
+        return code
 
     @cached_property
     def structure(self) -> str:
         """The text with comments, strings and quoted names blanked, so that only words and signs are left."""
-        return _OPAQUE.sub(lambda found: _blank(found.group()), self.text)
+        return _OPAQUE.sub(lambda found: _blank(found.group()), self.code)
 
     @cached_property
     def query(self) -> str:
@@ -76,12 +89,7 @@ class ViewText(SourceText):
 
     def closing(self, opening: int) -> int:
         """Returns the offset of the parenthesis that closes the one at `opening`."""
-        depth = 0
-        for position in range(opening, len(self.structure)):
-            depth += (self.structure[position] in "([{") - (self.structure[position] in ")]}")
-            if depth == 0:
-                return position
-        return len(self.structure)
+        return _closing(self.structure, opening)
 
     def top_level(self, pattern: str, start: int, end: int) -> re.Match[str] | None:
         """Returns the last match in `[start, end)` outside of parentheses."""
@@ -160,6 +168,15 @@ def original_offset(splices: Iterable[Splice], offset: int) -> int:
 
 def _in_order(splices: Iterable[Splice]) -> list[Splice]:
     return sorted(set(splices), key=lambda each: (each.start, -each.end, each.text))
+
+
+def _closing(structure: str, opening: int) -> int:
+    depth = 0
+    for position in range(opening, len(structure)):
+        depth += (structure[position] in "([{") - (structure[position] in ")]}")
+        if depth == 0:
+            return position
+    return len(structure)
 
 
 def _unmatched(structure: str) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ from slackwater.sql.logical import (
     Join,
     JoinKind,
     Leaf,
+    OneRow,
     Ranking,
     Relation,
     Scan,
@@ -175,7 +176,7 @@ def with_top_n(relation: Relation) -> Relation:
             return replace(relation, left=with_top_n(left), right=with_top_n(right))
         case Union(children=branches):
             return replace(relation, children=tuple(map(with_top_n, branches)))
-        case Scan() | Leaf():
+        case Scan() | OneRow() | Leaf():
             return relation
         case _:
             return replace(relation, child=with_top_n(relation.child))

@@ -18,9 +18,10 @@ from slackwater.sql.catalog import Catalog
 from slackwater.sql.duckdb_sql import identifier, unwritable_type
 from slackwater.sql.errors import Mistakes, SqlTextError
 from slackwater.sql.frontend.context import BindContext, BoundQuery, Environment, NamedColumn
-from slackwater.sql.frontend.copies import created, renamed
+from slackwater.sql.frontend.copies import ID, created, renamed
 from slackwater.sql.frontend.names import derived_name, first_items
-from slackwater.sql.frontend.select import bind_select
+from slackwater.sql.frontend.row_sets import is_computed, row_columns
+from slackwater.sql.frontend.select import bind_select, bind_subquery
 from slackwater.sql.frontend.syntax import Query, Refused, SetOperation, parse
 from slackwater.sql.frontend.text import Splice, ViewText, original_offset, spliced
 from slackwater.sql.frontend.top_n import limited, with_top_n
@@ -36,12 +37,14 @@ from slackwater.sql.logical import (
     JoinKind,
     Leaf,
     LogicalView,
+    OneRow,
     Relation,
     Scan,
     Span,
     TooManyStepsError,
     TopN,
     Union,
+    Unnest,
     Window,
     dependencies,
     limited_steps,
@@ -52,6 +55,10 @@ from slackwater.sql.rendering import AT, render_over_tables
 
 _NO_VIEWS: Mapping[str, ViewText] = {}
 _LESS = "Constant expressions are computed when the view is planned: simplify them"
+_RECIPES = {
+    "WITH RECURSIVE": "For a tree of known depth, write one branch of UNION ALL per level, each joining the "
+    "table once more; for any depth, let the table have a column with the path from the root",
+}
 _SMALLER = (
     "Move parts of it into other pipelines, or name what is used often in a subquery instead of an alias"
 )
@@ -69,7 +76,7 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
     with scratch_database() as connection, planning(connection, text):
         connection.execute("CREATE SCHEMA __slackwater_views")
         lower = {other.lower(): each for other, each in views.items()}
-        context = BindContext(connection, catalog, lower, _bind_query, _bind_other_view)
+        context = BindContext(connection, catalog, lower, _bind_query, _bind_other_view, bind_subquery)
         context.reserve(text)
         environment = Environment(context, text, name, None, {}, [], (name,))
         query = parse(connection, text)
@@ -231,7 +238,8 @@ def _bind_query(query: Query, environment: Environment) -> BoundQuery:
     """Returns the tree of a query that is not a subquery of an expression."""
     if isinstance(query, Refused):
         problem = f"{query.what} is not supported"
-        raise environment.text.error(query.start, query.start, problem, "Write SELECT … FROM …")
+        hint = _RECIPES.get(query.what, "Write SELECT … FROM …")
+        raise environment.text.error(query.start, query.start, problem, hint)
     if isinstance(query, SetOperation):
         result = limited(environment, query, _set_operation(query, environment))
     else:
@@ -262,6 +270,12 @@ def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
             raise environment.text.error(
                 written.start, written.start, problem, "Columns are matched by position"
             )
+    computed = [each for each in branches if is_computed(each.relation)]
+    own = {column for each in computed for column in each.relation.columns}
+    named = {column.id for each in computed for column in each.columns}
+    if not named <= own or any(row_columns(each.relation) for each in computed):
+        problem = f"{query.operation} of columns of the row around it is not supported"
+        raise environment.text.error(query.start, query.start, problem, "Write LATERAL (VALUES (…), (…))")
     branches = _of_one_type(environment.context, branches)
     span = environment.place(query.start, query.start)
     if query.operation == "UNION":
@@ -361,11 +375,14 @@ def _normalised(relation: Relation, needed: frozenset[str], first_id: int) -> tu
     Ids are numbered in the order in which the tree creates its columns, so equal views have equal trees.
     """
     pruned = with_top_n(_pruned(relation, needed))
-    ids = {old: f"c{first_id + number}" for number, old in enumerate(dict.fromkeys(created(pruned)))}
+    # Queries within expressions create ids, too, which must not be those of other columns.
+    within = (each for each in ID.findall(repr(pruned)) if int(each[1:]) >= first_id)
+    columns = dict.fromkeys((*created(pruned), *within))
+    ids = {old: f"c{first_id + number}" for number, old in enumerate(columns)}
     return renamed(pruned, ids), ids
 
 
-def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
+def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:  # noqa: C901 - a case per relation
     """Returns the same rows with these columns, what identifies rows, and nothing that is unused."""
     match relation:
         case Scan():
@@ -375,9 +392,12 @@ def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
             computed = tuple(each for each in relation.computed if each[0] in needed)
             child = _pruned(relation.child, needed | _columns(each for _, each in computed))
             return Extend(child, computed) if computed else child
-        case Filter() | Expire():
-            read = relation.condition.columns if isinstance(relation, Filter) else (relation.moment,)
-            return replace(relation, child=_pruned(relation.child, needed | set(read)))
+        case Filter() | Unnest():
+            of_lists = () if isinstance(relation, Filter) else (each for _, each in relation.lists)
+            read = (relation.condition,) if isinstance(relation, Filter) else of_lists
+            return replace(relation, child=_pruned(relation.child, needed | _columns(read)))
+        case Expire():
+            return replace(relation, child=_pruned(relation.child, needed | {relation.moment}))
         case Join():
             return _join(relation, needed)
         case Aggregate():
@@ -393,7 +413,7 @@ def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
             return replace(relation, child=_pruned(relation.child, needed | _columns(relation.read)))
         case Window():
             return _window(relation, needed)
-        case Leaf():
+        case Leaf() | OneRow():
             return relation
 
 

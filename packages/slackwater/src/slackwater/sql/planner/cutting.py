@@ -32,10 +32,12 @@ from slackwater.sql.logical import (
     Join,
     Leaf,
     LogicalView,
+    OneRow,
     Relation,
     Scan,
     TopN,
     Union,
+    Unnest,
     Window,
     column_expression,
     never_null,
@@ -59,8 +61,11 @@ from slackwater.sql.planner.fragments import (
     StageList,
     all_columns_read,
     assemble,
+    closable,
     columns_read,
     has_global_aggregate,
+    row_by_row,
+    split_by_identity,
 )
 from slackwater.sql.planner.partitioning import (
     Key,
@@ -85,8 +90,8 @@ class Cutter:
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, accumulates: bool = True) -> None:
         self._accumulates = accumulates
         self._connection = connection
-        self._leaves = Leaves()
-        self._stages = StageList(self._leaves.origins)
+        self.leaves = Leaves()
+        self._stages = StageList(self.leaves.origins)
         self._next_id = 0
         self._views: list[LogicalView] = []
         self._published: list[tuple[tuple[str, ...], tuple[OutputColumn, ...]]] = []
@@ -132,13 +137,12 @@ class Cutter:
         match relation:
             case Scan() | Leaf():
                 return Fragment(relation if isinstance(relation, Leaf) else self._leaf(relation))
-            case Filter(child=child, condition=condition):
-                below = self._fragment(child, needed | set(condition.columns))
-                return replace(below, relation=Filter(below.relation, condition))
-            case Extend(child=child, computed=computed):
-                kept = tuple((name, each) for name, each in computed if name in needed)
-                below = self._fragment(child, needed | columns_read(each for _, each in kept))
-                return replace(below, relation=Extend(below.relation, kept))
+            case OneRow():
+                # It exists from the first commit on, like the total of no rows.
+                kept = KeptGroups(self._stages.new(), (), Accumulation((), ()), True, None, False)
+                return Fragment(self.leaves.add(None, (), ()), accumulated=kept)
+            case Filter() | Extend() | Unnest():
+                return self._row_by_row(relation, needed)
             case Expire():
                 return self._expiring(relation, needed | {relation.moment})
             case Join():
@@ -153,7 +157,12 @@ class Cutter:
                 return self._top_n(self._sharded(relation), needed)
 
     def _leaf(self, scan: Scan) -> Leaf:
-        return self._leaves.add(scan, scan.columns, scan.identity)
+        return self.leaves.add(scan, scan.columns, scan.identity)
+
+    def _row_by_row(self, relation: Filter | Extend | Unnest, needed: frozenset[str]) -> Fragment:
+        relation, read = row_by_row(relation, needed)
+        below = self._fragment(relation.child, needed | read)
+        return replace(below, relation=replace(relation, child=below.relation))
 
     def _join(self, join: Join, needed: frozenset[str]) -> Fragment:
         read = needed | columns_read(side for pair in join.equal for side in pair)
@@ -170,8 +179,8 @@ class Cutter:
             return Join(join.kind, left, right, equal, join.residual, join.span)
 
         for closes_left, closes_right in product((False, True), repeat=2):
-            tried = joined(_closable(left, closes=closes_left), _closable(right, closes=closes_right))
-            if any(self._leaves.split_join(tried, keys) for keys in keys_of_join(tried)):
+            tried = joined(closable(left, closes=closes_left), closable(right, closes=closes_right))
+            if any(self.leaves.split_join(tried, keys) for keys in keys_of_join(tried)):
                 break
         left = self._closed(left, read) if closes_left else left
         right = self._closed(right, read) if closes_right else right
@@ -179,15 +188,15 @@ class Cutter:
         return Fragment(whole, self._split_of_join(whole))
 
     def _split_of_join(self, join: Join) -> Partitioning:
-        found = [self._leaves.split_join(join, keys) for keys in keys_of_join(join)]
+        found = [self.leaves.split_join(join, keys) for keys in keys_of_join(join)]
         splits = [split for split in found if split]
         for split in splits:
-            if self._leaves.has_equal_types(split):
+            if self.leaves.has_equal_types(split):
                 return split
         if not splits:
             msg = "rows that are compared cannot be brought together"
             raise AssertionError(msg)
-        left, right = self._leaves.key_types(splits[-1])[:2]
+        left, right = self.leaves.key_types(splits[-1])[:2]
         problem = f"the join compares values of different types: {' and '.join(sorted({*left, *right}))}"
         raise self._error(join.span.start, join.span.end, problem, _CAST_HINT)
 
@@ -209,12 +218,12 @@ class Cutter:
         keys = [aggregate.identity, *((name,) for name in aggregate.identity)]
         if below.accumulated is None:
             for key in keys:
-                split = self._leaves.split(aggregate, key) if key or not aggregate.identity else None
+                split = self.leaves.split(aggregate, key) if key or not aggregate.identity else None
                 if split is not None:
                     return Fragment(aggregate, split)
         below = self._closed(below, all_columns_read(aggregate))
         whole = replace(aggregate, child=below.relation)
-        return Fragment(whole, self._leaves.split(whole, whole.identity))
+        return Fragment(whole, self.leaves.split(whole, whole.identity))
 
     def _accumulated(self, aggregate: Aggregate, below: Fragment) -> Fragment | None:
         """Returns the aggregate kept by accumulators; None if it needs the rows of its groups.
@@ -256,7 +265,7 @@ class Cutter:
         kept = tuple((name, of) for (name, _), of in zip(groups, types, strict=True))
         has_stage_key = key == tuple(each.column for _, each in groups)
         accumulated = KeptGroups(stage, kept, found, not (groups or found.is_top), rows, has_stage_key)
-        return Fragment(self._leaves.add(None, *shown), accumulated=accumulated)
+        return Fragment(self.leaves.add(None, *shown), accumulated=accumulated)
 
     def _packed(self, below: Fragment, columns: list[Named]) -> tuple[list[Named], tuple[Named, ...]]:
         """Packs columns into a struct, which is cheaper to keep, and returns how to extract them."""
@@ -288,7 +297,7 @@ class Cutter:
         if below.accumulated is not None:
             return (), None
         for key in keys_of_group(tuple(each for _, each in groups)):
-            split = self._leaves.split(below.relation, key) if key else None
+            split = self.leaves.split(below.relation, key) if key else None
             by_itself = split is not None and set(split[0].key) == set(split[0].leaf.identity)
             if split is not None and (is_top or len(split) > 1 or by_itself):
                 return key, split
@@ -335,12 +344,12 @@ class Cutter:
     def _by_partition(self, whole: Window | TopN, below: Fragment, wanted: frozenset[str]) -> Fragment:
         """Returns what is computed from all rows of its partitions."""
         for key in keys_of_group(whole.partition):
-            split = self._leaves.split(whole, key)
+            split = self.leaves.split(whole, key)
             if split is not None:
                 return Fragment(whole, split)
         below = self._closed(below, wanted | columns_read(whole.partition))
         whole = replace(whole, child=below.relation)
-        return Fragment(whole, self._leaves.split(whole, next(keys_of_group(whole.partition))))
+        return Fragment(whole, self.leaves.split(whole, next(keys_of_group(whole.partition))))
 
     def _sharded(self, top: TopN) -> TopN:
         """Returns the first of all rows as the first of those of its shards, which are found in parallel."""
@@ -388,7 +397,7 @@ class Cutter:
         relation = fragment.relation
         one_row_per_key = False
         if fragment.accumulated is None and relation.identity:
-            split = self._leaves.split(relation, relation.identity) or _split_by_identity(fragment)
+            split = self.leaves.split(relation, relation.identity) or split_by_identity(fragment)
             one_row_per_key = split is not None and not added
             fragment = fragment if split is None else replace(fragment, split=split)
         wanted = (*(name for _, name in view.outputs), *relation.identity)
@@ -445,7 +454,7 @@ class Cutter:
     def _closed(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
         """Returns the fragment as rows of its own stage."""
         relation = fragment.relation
-        origin = self._leaves.origins.get(relation.number) if isinstance(relation, Leaf) else None
+        origin = self.leaves.origins.get(relation.number) if isinstance(relation, Leaf) else None
         if isinstance(origin, StageRows) and not origin.moment:
             return fragment
         named = (name for name in relation.columns if name in needed)
@@ -456,17 +465,17 @@ class Cutter:
         stage = self._stages.stage_of(fragment)
         output = RowsOutput(len(relation.identity), ())
         self._stages.finish(stage, assembly, statement, output)
-        return Fragment(self._leaves.add(StageRows(stage, wire, types), wire, relation.identity))
+        return Fragment(self.leaves.add(StageRows(stage, wire, types), wire, relation.identity))
 
     def _expiring(self, expire: Expire, needed: frozenset[str]) -> Fragment:
         """Returns rows that end at their moment, as rows of a stage that is finished."""
         below = self._on_rows(self._fragment(expire.child, needed), needed)
         leaf = self._closed(below, needed).relation
         assert isinstance(leaf, Leaf)  # noqa: S101 - it is closed
-        origin = self._leaves.origins[leaf.number]
+        origin = self.leaves.origins[leaf.number]
         assert isinstance(origin, StageRows)  # noqa: S101 - it is closed
         origin = replace(origin, moment=expire.moment)
-        return Fragment(self._leaves.add(origin, leaf.columns, leaf.identity))
+        return Fragment(self.leaves.add(origin, leaf.columns, leaf.identity))
 
     def _on_rows(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
         """Returns the fragment without an accumulate part below it, which has groups, but no rows to join."""
@@ -503,7 +512,7 @@ class Cutter:
         return f"k{self._next_id}"
 
     def _assembled(self, fragment: Fragment, wanted: Iterable[str]) -> Assembly:
-        return assemble(fragment, tuple(dict.fromkeys(wanted)), self._leaves.origins)
+        return assemble(fragment, tuple(dict.fromkeys(wanted)), self.leaves.origins)
 
     def _type_names(self, assembly: Assembly, expressions: Iterable[str]) -> tuple[str, ...]:
         """Returns DuckDB's names of the types of SQL expressions."""
@@ -520,18 +529,6 @@ class Cutter:
 
     def _error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
         return self._views[-1].text.error(start, end, problem, hint)
-
-
-def _closable(fragment: Fragment, *, closes: bool) -> Relation:
-    """Returns the fragment's tree, or the leaf that it would be if it were a stage."""
-    relation = fragment.relation
-    return Leaf(-1, relation.columns, relation.identity) if closes else relation
-
-
-def _split_by_identity(fragment: Fragment) -> Partitioning | None:
-    """Splits the rows of one input by their identity."""
-    split = fragment.final_split
-    return split if fragment.split is None and split[0].key == fragment.relation.identity else None
 
 
 def _largest(each: Expression) -> AggregateCall:
@@ -596,4 +593,7 @@ def compile_separately(
                     with planning(connection, text):
                         cutter.cut(view, partition_by.get(name, ""))
         mistakes.raise_any()
+        if texts and not cutter.leaves.read_tables:
+            problem, hint = "no view reads a table, so nothing would publish them", "Join a table"
+            raise next(iter(texts.values())).error(0, 0, problem, hint)
         return cutter.plan()

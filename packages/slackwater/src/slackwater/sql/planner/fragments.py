@@ -11,6 +11,7 @@ from slackwater.sql.duckdb_sql import Field, document_expression, document_text,
 from slackwater.sql.logical import (
     Aggregate,
     Expression,
+    Extend,
     Filter,
     Join,
     Leaf,
@@ -18,6 +19,7 @@ from slackwater.sql.logical import (
     Scan,
     TopN,
     Union,
+    Unnest,
     Window,
     children,
 )
@@ -412,3 +414,29 @@ def all_columns_read(aggregate: Aggregate) -> frozenset[str]:
     """Returns the columns of its child that an aggregate reads."""
     of_calls = (column for _, call in aggregate.calls for column in call.columns)
     return columns_read(each for _, each in aggregate.groups) | frozenset(of_calls)
+
+
+def row_by_row(
+    relation: Filter | Extend | Unnest, needed: frozenset[str]
+) -> tuple[Filter | Extend | Unnest, frozenset[str]]:
+    """Returns what a relation computes of the needed columns, and the columns that it reads."""
+    match relation:
+        case Filter(condition=condition):
+            return relation, frozenset(condition.columns)
+        case Extend(child=child, computed=computed):
+            kept = tuple(each for each in computed if each[0] in needed)
+            return Extend(child, kept), columns_read(each for _, each in kept)
+        case Unnest(lists=lists):
+            return relation, columns_read(each for _, each in lists)
+
+
+def closable(fragment: Fragment, *, closes: bool) -> Relation:
+    """Returns the fragment's tree, or the leaf that it would be if it were a stage."""
+    relation = fragment.relation
+    return Leaf(-1, relation.columns, relation.identity) if closes else relation
+
+
+def split_by_identity(fragment: Fragment) -> Partitioning | None:
+    """Splits the rows of one input by their identity."""
+    split = fragment.final_split
+    return split if fragment.split is None and split[0].key == fragment.relation.identity else None

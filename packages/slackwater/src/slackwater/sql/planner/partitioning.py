@@ -17,10 +17,12 @@ from slackwater.sql.logical import (
     Join,
     JoinKind,
     Leaf,
+    OneRow,
     Relation,
     Scan,
     TopN,
     Union,
+    Unnest,
     Window,
 )
 from slackwater.sql.plan import Reads
@@ -95,6 +97,11 @@ class Leaves:
         self.origins: dict[int, Origin] = {}
         self._next = 0
 
+    @property
+    def read_tables(self) -> bool:
+        """Whether any of them is a table."""
+        return any(isinstance(origin, Scan) for origin in self.origins.values())
+
     def add(self, origin: Origin | None, columns: tuple[str, ...], identity: tuple[str, ...]) -> Leaf:
         """Returns a leaf that stands for `origin`; None stands for the groups of an accumulate part."""
         number = self._next
@@ -116,8 +123,7 @@ class Leaves:
         self, join: Join, keys: tuple[Key, Key], *, keeps_nulls: bool = True
     ) -> Partitioning | None:
         """Splits the leaves of a join so that rows that are compared are together, ignoring types."""
-        drops_left = join.kind in {JoinKind.INNER, JoinKind.SEMI}
-        left = self._split(join.left, keys[0], keeps_nulls=keeps_nulls and not drops_left)
+        left = self._split(join.left, keys[0], keeps_nulls=keeps_nulls and not join.kind.drops_left)
         right = self._split(join.right, keys[1], keeps_nulls=keeps_nulls and join.kind is JoinKind.FULL)
         return None if left is None or right is None else left + right
 
@@ -165,10 +171,10 @@ class Leaves:
             case Join():
                 sides = _sides(relation, key)
                 return None if sides is None else self.split_join(relation, sides, keeps_nulls=keeps_nulls)
-            case Filter() | Extend() | Aggregate() | Window() | TopN():
+            case Filter() | Extend() | Unnest() | Aggregate() | Window() | TopN():
                 below = _below(relation, key)
                 return None if below is None else self._split(relation.child, below, keeps_nulls=keeps_nulls)
-            case Scan() | Expire():
+            case Scan() | OneRow() | Expire():
                 return None
 
     def _split_union(self, union: Union, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
@@ -206,13 +212,15 @@ def _sides(join: Join, key: Key) -> tuple[Key, Key] | None:
     return tuple(left_key), tuple(right_key)
 
 
-def _below(relation: Filter | Extend | Aggregate | Window | TopN, key: Key) -> Key | None:
+def _below(relation: Filter | Extend | Unnest | Aggregate | Window | TopN, key: Key) -> Key | None:
     """Returns the key in the child's columns; None if it separates rows that are computed together."""
     match relation:
         case Filter():
             return key
         case Extend(computed=computed):
             return _through(dict(computed), key)
+        case Unnest(child=child):
+            return key if set(key) <= set(child.columns) else None
         case Aggregate(groups=groups):
             is_grouped = set(key) <= {name for name, _ in groups}
             return _through(dict(groups), key) if is_grouped else None
@@ -242,7 +250,7 @@ def _alone(relation: Relation) -> Iterator[int]:
     match relation:
         case Leaf(number=number):
             yield number
-        case Filter(child=child) | Extend(child=child):
+        case Filter(child=child) | Extend(child=child) | Unnest(child=child):
             yield from _alone(child)
         case Union(children=branches):
             for branch in branches:
@@ -259,7 +267,7 @@ class _ReadModes:
         match relation:
             case Leaf(number=number):
                 return {number: Reads.CHANGED}
-            case Filter(child=child) | Extend(child=child):
+            case Filter(child=child) | Extend(child=child) | Unnest(child=child):
                 return self.modes(child)
             case Aggregate() | Window() | TopN():
                 return dict.fromkeys(self.modes(relation.child), Reads.GROUP)
@@ -267,7 +275,7 @@ class _ReadModes:
                 return {number: mode for branch in branches for number, mode in self.modes(branch).items()}
             case Join():
                 return self._join(relation)
-            case Scan() | Expire():
+            case Scan() | OneRow() | Expire():
                 return {}
 
     def _join(self, join: Join) -> dict[int, Reads]:
@@ -299,7 +307,7 @@ class _ReadModes:
         match relation:
             case Leaf(number=number):
                 return self._keys[number]
-            case Filter(child=child):
+            case Filter(child=child) | Unnest(child=child):
                 return self._key_of(child)
             case Join(kind=kind, left=left) if kind is not JoinKind.FULL:
                 return self._key_of(left)
