@@ -26,7 +26,7 @@ from slackwater.sql.frontend.row_sets import (
     values,
 )
 from slackwater.sql.frontend.subqueries import aggregate_items, is_correlated
-from slackwater.sql.frontend.syntax import Item, Node, conjuncts
+from slackwater.sql.frontend.syntax import Item, Node, Select, SetOperation, conjuncts
 from slackwater.sql.frontend.text import Splice
 from slackwater.sql.frontend.time_windows import FORMS, table_of, windowed
 from slackwater.sql.frontend.top_n import rank_condition
@@ -158,7 +158,11 @@ class _Joiner:
             elif selected.calls is not None and selected.is_correlated:
                 left, right, right_scope = self._aggregated(kind, left, left_scope, selected)
             else:
-                relation, source = _source(right_item, selected.computed(beside.context), ())
+                rows = selected.computed(beside.context)
+                query = right_item.query
+                if isinstance(query, Select | SetOperation) and query.trailing.orders:
+                    beside.context.sorted.update(column.id for column in rows.columns)
+                relation, source = _source(right_item, rows, ())
                 right, right_scope = _region(beside, right_item, relation, source)
                 correlation = list(_conditions(selected))
         mistakes.raise_any()

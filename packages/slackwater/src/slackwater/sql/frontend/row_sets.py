@@ -230,7 +230,7 @@ def _form(environment: Environment, function: Node, place: Node | Item) -> str:
     """
     form, number = _LISTS.get(function.function, ""), len(function.arguments)
     if not form or (number != (2 if "{1}" in form else 1) and (not number or "{all}" not in form)):
-        problem = f"{function.function} is not supported with so many arguments: {number}"
+        problem = f"{function.function} is not supported with {number} arguments"
         raise environment.error(place, problem, "Write unnest(list), with one list")
     return form
 
