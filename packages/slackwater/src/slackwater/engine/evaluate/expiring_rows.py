@@ -19,7 +19,7 @@ import msgspec
 
 from slackwater.engine.index import Contents
 from slackwater.engine.payloads import CLOCK_INPUT, EMPTY_KEY, Event, Outcome
-from slackwater.engine.state.entry import MAX_PART_BYTES, MOMENT_TAG, digest, input_tag, part
+from slackwater.engine.state.entry import MOMENT_TAG, digest, input_tag, part
 from slackwater.sql.plan import RowsPart
 
 _MICROSECONDS: Final = 1_000_000
@@ -130,8 +130,7 @@ class _Batch:
         if row in self._rows:
             return self._rows[row]
         number, key, primary_key = row
-        row_part = primary_key if len(primary_key) <= MAX_PART_BYTES else part(primary_key)
-        stored = self._contents.get(part(key) + input_tag(number) + row_part)
+        stored = self._contents.get(part(key) + input_tag(number) + part(primary_key))
         return None if stored is None else int(_decode_row(stored)[self._moments[number]])
 
     def _reached(self) -> Iterator[Row]:
