@@ -70,11 +70,16 @@ def records(stack: DevStack) -> Mapping[str, list[dict[str, Any]]]:
 
 
 def _make_tables(database: psycopg.Connection) -> Iterator[tuple[str, str]]:
-    """Makes a table for each type with an order, whose replica identity is not its primary key."""
+    """Makes a table for each supported type with an order, whose replica identity is not its primary key.
+
+    A primary key of another type may stop the connector, an array whose elements it cannot read for example.
+    """
     for number, declared in enumerate(KEYS):
         name = f"{SCHEMA}.k{number}"
         columns = f"key {declared}, other int NOT NULL CONSTRAINT o{number} UNIQUE, PRIMARY KEY (key)"
         if declared in {"xml[]", "json[]"}:  # PostgreSQL allows the key, but no row with one
+            continue
+        if not all(column.type.is_supported for column in _declared(name, declared).columns):
             continue
         try:
             database.execute(f"CREATE TABLE {name} ({columns})".encode())
@@ -117,8 +122,6 @@ def test_no_row_is_deleted_whose_key_the_database_has_not_told(
     for name in records.keys() - {f"{SCHEMA}.doc"}:
         declared = types[int(name.removeprefix(f"{SCHEMA}.k"))]
         table = _declared(name, declared)
-        if not all(column.type.is_supported for column in table.columns):
-            continue
         if declared == "jsonb[]":  # the planner refuses it as a record key
             continue
         packer, deletes = _packer(table), [each for each in records[name] if each["op"] == "d"]

@@ -30,6 +30,7 @@ _NULL: Final = b"null"
 
 _UNKNOWN: Final = re.compile(
     r"0?(\.0*)?|False|None|\[\]|\{\}|(1970-01-01T)?00:00:00(\.0+)?Z|0{8}-0{4}-0{4}-0{4}-0{12}"
+    r"|P0Y0M0DT0H0M0S"
 )
 """What a connector writes for a value that the database has not told, as Python shows it. In a column with a
 DEFAULT, it writes that."""
