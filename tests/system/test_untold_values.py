@@ -106,7 +106,9 @@ def _read(stack: DevStack, names: Collection[str]) -> Mapping[str, list[dict[str
     with closing(open_consumer(stack.kafka.bootstrap)) as consumer:
         consumer.assign([TopicPartition(prefix + name, 0, 0) for name in names])
         while unfinished:
-            for message in consumer.consume(500, 1.0):
+            if not (messages := consumer.consume(500, 1.0)):
+                stack.wait_until_streaming()  # fails if the connector has stopped
+            for message in messages:
                 if message.error() is None and (value := message.value()) is not None:
                     name, record = str(message.topic()).removeprefix(prefix), json.loads(value)
                     found[name].append(record)

@@ -207,7 +207,9 @@ def _read(stack: DevStack, names: Sequence[str]) -> Mapping[str, list[Mapping[st
     found: dict[str, list[Mapping[str, msgspec.Raw]]] = defaultdict(list)
     unfinished = set(names)
     while unfinished:
-        for message in consumer.consume(500, 1.0):
+        if not (messages := consumer.consume(500, 1.0)):
+            stack.wait_until_streaming()  # fails if the connector has stopped
+        for message in messages:
             if message.error() is None and (value := message.value()) is not None:
                 name = str(message.topic()).removeprefix(f"{prefix}.")
                 envelope = decode(value)
